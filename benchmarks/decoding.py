@@ -1,0 +1,172 @@
+"""Decoding speed of a trained run beside Hugging Face's beam search with the same weights, and CTranslate2 where it is.
+
+All sides get the same test sentences as ids, sorted by length, in batches of 64, beam 4, length penalty 1, and the same
+limit of length. Told are target tokens a second, the end token counted, and how often an output equals that of
+Hugging Face: bf16 moves some outputs, so equal tokens are not demanded.
+"""
+
+import importlib.util
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import MarianMTModel
+
+import report
+import surd
+from marian import copy_weights, marian
+from rounds import alternate, ratios, spelled
+from surd.decode.decoding import Decoding
+from surd.decode.generate import generate
+from surd.models.seq2seq import Seq2Seq
+from surd.nn.ragged import Ragged
+from surd.nn.special import BOS, EOS, PAD, SPECIALS, UNK
+from texts import read_lines
+
+BEAM, SENTENCES = 4, 64
+SETTINGS = Decoding(beam=BEAM, length_penalty=1.0, factor=2.0, extra=20)
+Outputs = list[list[int]]
+
+
+class Arm:
+    """One engine: decodes all batches, keeps what came out."""
+
+    def __init__(self, name: str, decode: Callable[[Outputs], Outputs]) -> None:
+        self.name, self.decode = name, decode
+        self.outputs: Outputs = []
+
+    def run(self, batches: list[Outputs]) -> float:
+        start = time.perf_counter()
+        self.outputs = [output for batch in batches for output in self.decode(batch)]
+        return time.perf_counter() - start
+
+    @property
+    def tokens(self) -> int:
+        return sum(len(output) + 1 for output in self.outputs)
+
+
+def compare(run: Path, text: Path, rounds: int, sentences: int, threads: int, results: Path) -> None:
+    """Times all engines in turn on the first `sentences` lines of `text`, source text as the run was trained on."""
+    translator = surd.load(run)
+    model = translator.model
+    lines = read_lines(text)[:sentences]
+    sources = [[*ids, EOS] for ids in translator.run.tokenizers.source.encode_all(lines)]
+    sources.sort(key=len)
+    batches = [sources[start : start + SENTENCES] for start in range(0, len(sources), SENTENCES)]
+    arms = engines(model)
+    seconds = alternate(arms, lambda arm: arm.run(batches), rounds)
+    base = arms[0]
+    speeds = {arm.name: arm.tokens / statistics.median(seconds[arm.name]) for arm in arms}
+    equal = {arm.name: statistics.mean(a == b for a, b in zip(arm.outputs, base.outputs, strict=True)) for arm in arms}
+    # Engines may write outputs of different lengths: the ratio is that of tokens a second, not of seconds.
+    share = {arm.name: arm.tokens / base.tokens for arm in arms}
+    result: dict[str, Any] = {
+        "sentences": len(sources),
+        "threads": threads,
+        "beam": BEAM,
+        "seconds": seconds,
+        "tokens_per_second": speeds,
+        "ratios": ratios(seconds, base.name, share),
+        "equal_outputs": equal,
+    }
+    report.write("speed-decode", "Decoding speed", result, table(result), results)
+
+
+def engines(model: Seq2Seq) -> list[Arm]:
+    """Hugging Face first; ours in fp32 and in the precision that the run was loaded with; CTranslate2 where it is."""
+    theirs = marian(model.architecture, model.vocabularies[1], longest=1024, attention="sdpa")
+    copy_weights(model, theirs)
+    theirs.eval()
+    default = model.compute_dtype
+    arms = [
+        Arm("HF fp32", lambda batch: by_hugging_face(theirs, batch)),
+        Arm("ours fp32", lambda batch: by_surd(model, torch.float32, batch)),
+    ]
+    if default is not torch.float32:
+        arms.append(Arm("ours default", lambda batch: by_surd(model, default, batch)))
+    if importlib.util.find_spec("ctranslate2"):
+        arms += [by_ctranslate2(theirs, kind) for kind in ("float32", "int8")]
+    return arms
+
+
+def by_surd(model: Seq2Seq, dtype: torch.dtype, sources: Outputs) -> Outputs:
+    model.compute_dtype = dtype
+    found = generate(model, sources, SETTINGS, batch_tokens=SENTENCES * BEAM * max(map(len, sources)))
+    return [list(hypotheses[0].tokens) for hypotheses in found]
+
+
+def by_hugging_face(model: MarianMTModel, sources: Outputs) -> Outputs:
+    ids = Ragged.from_lists(sources)
+    with torch.inference_mode():
+        found = model.generate(
+            input_ids=ids.padded(),
+            attention_mask=ids.layout.real.long(),
+            num_beams=BEAM,
+            length_penalty=SETTINGS.length_penalty,
+            early_stopping="never",
+            max_new_tokens=SETTINGS.limit(max(map(len, sources))),
+            bad_words_ids=[[PAD]],
+        )
+    return [upto_end(row[1:].tolist()) for row in found]
+
+
+def by_ctranslate2(model: MarianMTModel, kind: str) -> Arm:
+    """The same weights in CTranslate2; it takes and gives pieces, so ids are spelled as numbers."""
+    import ctranslate2
+
+    names = [*SPECIALS, *map(str, range(len(SPECIALS), model.config.vocab_size))]
+    with tempfile.TemporaryDirectory() as folder:
+        convert(model, names, Path(folder) / "model", kind)
+        translator = ctranslate2.Translator(
+            str(Path(folder) / "model"), compute_type=kind, intra_threads=torch.get_num_threads(), inter_threads=1
+        )
+
+    def decode(sources: Outputs) -> Outputs:
+        pieces = [[names[token] for token in source] for source in sources]
+        limit = SETTINGS.limit(max(map(len, sources)))
+        found = translator.translate_batch(pieces, beam_size=BEAM, length_penalty=1.0, max_decoding_length=limit)
+        return [
+            [names.index(piece) if piece in SPECIALS else int(piece) for piece in one.hypotheses[0]] for one in found
+        ]
+
+    return Arm(f"CTranslate2 {kind}", decode)
+
+
+def convert(model: MarianMTModel, names: list[str], folder: Path, kind: str) -> None:
+    """Writes the model in CTranslate2's format, without the tokenizer that its own converter asks for."""
+    from ctranslate2.converters.transformers import MarianMTLoader
+
+    spec = MarianMTLoader().get_model_spec(model)
+    spec.register_source_vocabulary(names)
+    spec.register_target_vocabulary(names)
+    spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = SPECIALS[BOS], SPECIALS[EOS], SPECIALS[UNK]
+    spec.config.decoder_start_token = SPECIALS[BOS]
+    spec.validate()
+    spec.optimize(quantization=kind)
+    folder.mkdir()
+    spec.save(str(folder))
+
+
+def upto_end(tokens: list[int]) -> list[int]:
+    """What was written before the end token."""
+    return tokens[: tokens.index(EOS)] if EOS in tokens else [token for token in tokens if token != PAD]
+
+
+def table(result: dict[str, Any]) -> str:
+    """The engines, and what they had in common."""
+    rows = [
+        (name, f"{speed:,.0f}", spelled(result["ratios"][name]), f"{result['equal_outputs'][name]:.1%}")
+        for name, speed in result["tokens_per_second"].items()
+    ]
+    base = next(iter(result["seconds"]))
+    told = (
+        f"{result['sentences']} sentences in batches of {SENTENCES}, beam {BEAM}, {result['threads']} threads; "
+        f"medians of {len(result['seconds'][base])} rounds, ratios within a round (smallest–largest).\n\n"
+    )
+    return told + report.markdown_table(
+        ("engine", "target tokens a second", f"times {base}", f"outputs as {base}"), rows
+    )

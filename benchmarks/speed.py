@@ -1,0 +1,213 @@
+"""Training and decoding speed beside Hugging Face's MarianMTModel: same weights, same batches, same optimiser.
+
+`train` times the arms in turn, round after round, and reports the ratio of real (unpadded) source and target tokens a
+second, round by round, since a machine's speed drifts more than the arms differ. `losses` trains one arm of each side
+on the same batches and compares the losses. `decode` translates with a trained run on both sides.
+"""
+
+import argparse
+import copy
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import report
+from arms import SMOOTHING, Arm, HuggingFace, Ours, Padded
+from corpus import length_sorted_batches
+from marian import trainable
+from rounds import alternate, faster, ratios, spelled
+from surd.data.batch import Batch
+from surd.device import default_device, default_precision
+from surd.models.seq2seq import Architecture, Seq2Seq
+from surd.nn.norm import NormOrder
+from surd.nn.tying import Tying
+from surd.optim.optimizer import AdamW
+from surd.optim.schedule import InverseRootDecay
+from surd.seed import seed_all
+
+VOCABULARY = 9712
+TINY = Architecture(
+    d_model=128,
+    heads=4,
+    d_k=32,
+    d_ff=256,
+    encoder_layers=4,
+    decoder_layers=4,
+    dropout=0.3,
+    attention_dropout=0.0,
+    norm_order=NormOrder.POST,
+    tying=Tying.ALL,
+    output_bias=False,
+)
+"""Wu et al. 2021 (arXiv 2105.14462): Transformer-Tiny, post-norm, one matrix for both tables and the pre-softmax."""
+OPTIMIZER = AdamW(beta1=0.9, beta2=0.98, epsilon=1e-8)
+SCHEDULE = InverseRootDecay(rate=5e-3, warmup=2000)
+LOSS_TOLERANCE = 0.01
+WINDOW = 10
+"""Steps whose mean losses are compared: single steps differ by their dropout masks."""
+
+
+def main() -> None:
+    arguments = parse()
+    torch.set_num_threads(arguments.threads)
+    seed_all(arguments.seed)
+    {"train": train, "losses": losses, "decode": decode}[arguments.what](arguments)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("what", choices=("train", "losses", "decode"))
+    parser.add_argument("data", type=Path, help="folder with train, val and test_2016_flickr, .en.gz and .de.gz")
+    parser.add_argument("out", type=Path, help="folder for the prepared text")
+    parser.add_argument("--run", type=Path, help="trained run (decode)")
+    parser.add_argument("--rounds", type=int, default=9, help="rounds of all arms (train, decode)")
+    parser.add_argument("--batches", type=int, default=4, help="batches a round (train)")
+    parser.add_argument("--steps", type=int, default=100, help="updates (losses)")
+    parser.add_argument("--sentences", type=int, default=256, help="sentences a round (decode)")
+    parser.add_argument("--tokens", type=int, default=8192, help="padded tokens a side of a batch (train, losses)")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--results", type=Path, default=report.RESULTS, help="folder for the result files")
+    return parser.parse_args()
+
+
+def train(arguments: argparse.Namespace) -> None:
+    """Tokens a second of every arm, and the ratio to Hugging Face in fp32, the faster of its two attentions."""
+    batches, longest = length_sorted_batches(arguments.data, arguments.out, VOCABULARY, arguments.tokens)
+    # From short sentences to long ones, at equal distances: an epoch in small.
+    chosen = [batches[(2 * n + 1) * len(batches) // (2 * arguments.batches)] for n in range(arguments.batches)]
+    padded = [Padded.of(batch) for batch in chosen]
+    arms = training_arms(Seq2Seq(TINY, VOCABULARY, VOCABULARY), longest)
+    check_equal_parameters(arms)
+    for arm in arms:
+        set_rate(arm, SCHEDULE(1, 1, TINY.d_model))
+
+    def pass_over(arm: Arm) -> float:
+        start = time.perf_counter()
+        for batch, cells in zip(chosen, padded, strict=True):
+            arm.step(batch, cells)
+        return time.perf_counter() - start
+
+    seconds = alternate(arms, pass_over, arguments.rounds)
+    base = faster(seconds, ["HF fp32 eager", "HF fp32 sdpa"])
+    tokens = sum(batch.tokens for batch in chosen)
+    result = {
+        "parameters": trainable(arms[0].model),
+        "batches": len(chosen),
+        "real_tokens_a_batch": tokens // len(chosen),
+        "padding": padding(chosen),
+        "threads": arguments.threads,
+        "seconds": seconds,
+        "tokens_per_second": {name: round(tokens / statistics.median(times)) for name, times in seconds.items()},
+        "base": base,
+        "ratios": ratios(seconds, base),
+    }
+    report.write("speed-train", "Training speed, tiny model", result, speed_table(result), arguments.results)
+
+
+def decode(arguments: argparse.Namespace) -> None:
+    """Target tokens a second of a trained run (of the published preparation) on both sides."""
+    if arguments.run is None:
+        raise SystemExit("decode needs a trained run: --run FOLDER")
+    moses.prepare(arguments.data, arguments.out)
+    text = arguments.out / "test.en"
+    decoding.compare(
+        arguments.run, text, arguments.rounds, arguments.sentences, arguments.threads, results=arguments.results
+    )
+
+
+def training_arms(start: Seq2Seq, longest: int) -> list[Arm]:
+    """All arms from the same weights; ours at its default precision comes last, and in fp32 when that is another."""
+    arms: list[Arm] = [
+        HuggingFace("HF fp32 eager", start, longest, "eager", OPTIMIZER),
+        HuggingFace("HF fp32 sdpa", start, longest, "sdpa", OPTIMIZER),
+        HuggingFace("HF bf16 autocast", start, longest, "sdpa", OPTIMIZER, autocast=True),
+        Ours("ours fp32", copy.deepcopy(start), torch.float32, OPTIMIZER),
+    ]
+    if default_dtype() is not torch.float32:
+        arms.append(Ours("ours default", copy.deepcopy(start), default_dtype(), OPTIMIZER))
+    return arms
+
+
+def losses(arguments: argparse.Namespace) -> None:
+    """Trains both sides from the same weights on the same batches, dropout on, and compares the mean losses."""
+    batches, longest = length_sorted_batches(
+        arguments.data, arguments.out, VOCABULARY, arguments.tokens, seed=arguments.seed
+    )
+    start = Seq2Seq(TINY, VOCABULARY, VOCABULARY)
+    arms: list[Arm] = [
+        HuggingFace("HF fp32 sdpa", start, longest, "sdpa", OPTIMIZER),
+        Ours("ours default", copy.deepcopy(start), default_dtype(), OPTIMIZER),
+    ]
+    check_equal_parameters(arms)
+    curves: dict[str, list[float]] = {arm.name: [] for arm in arms}
+    for step in range(arguments.steps):
+        batch = batches[step % len(batches)]
+        cells = Padded.of(batch)
+        for arm in arms:
+            set_rate(arm, SCHEDULE(step + 1, arguments.steps, TINY.d_model))
+            curves[arm.name].append(arm.step(batch, cells))
+    theirs, ours = (windows(curve) for curve in curves.values())
+    differences = [mine / other - 1 for mine, other in zip(ours, theirs, strict=True)]
+    worst = max(map(abs, differences))
+    rows = [
+        (f"{WINDOW * n + 1}-{WINDOW * n + WINDOW}", f"{other:.4f}", f"{mine:.4f}", f"{off:+.2%}")
+        for n, (other, mine, off) in enumerate(zip(theirs, ours, differences, strict=True))
+    ]
+    verdict = "agree" if worst <= LOSS_TOLERANCE else "DISAGREE"
+    told = (
+        f"Smoothed loss ({SMOOTHING}) a target token; windows of {WINDOW} steps {verdict}: at most {worst:.2%} off.\n\n"
+    )
+    result = {"steps": arguments.steps, "curves": curves, "worst": worst, "tolerance": LOSS_TOLERANCE}
+    table = told + report.markdown_table(("steps", *curves, "difference"), rows)
+    report.write("speed-losses", "Losses of both sides, dropout on", result, table, arguments.results)
+    if worst > LOSS_TOLERANCE:
+        raise SystemExit(1)
+
+
+def speed_table(result: dict[str, Any]) -> str:
+    """The arms, and what both sides had in common."""
+    base = result["base"]
+    rows = [
+        (name, f"{speed:,}", spelled(result["ratios"][name])) for name, speed in result["tokens_per_second"].items()
+    ]
+    rounds = len(result["seconds"][base])
+    told = (
+        f"{result['parameters']:,} parameters on each side; {result['batches']} batches of about "
+        f"{result['real_tokens_a_batch']:,} real tokens (source and target together, {result['padding']:.1%} padding); "
+        f"{result['threads']} threads; medians of {rounds} rounds, ratios within a round (smallest–largest).\n\n"
+    )
+    return told + report.markdown_table(("arm", "tokens a second", f"times {base}"), rows)
+
+
+def check_equal_parameters(arms: list[Arm]) -> None:
+    """Both sides train the same number of numbers."""
+    counts = {arm.name: trainable(arm.model) for arm in arms}
+    assert len(set(counts.values())) == 1, f"parameters differ: {counts}"
+
+
+def set_rate(arm: Arm, rate: float) -> None:
+    for group in arm.optimizer.param_groups:
+        group["lr"] = rate
+
+
+def default_dtype() -> torch.dtype:
+    """The dtype that surd computes in when nothing is asked for."""
+    return torch.bfloat16 if default_precision(default_device()) == "bf16" else torch.float32
+
+
+def padding(batches: list[Batch]) -> float:
+    """The share of padding in the padded views of both sides."""
+    cells = sum(len(side) * max(side.lengths) for batch in batches for side in (batch.source, batch.target))
+    return 1 - sum(batch.tokens for batch in batches) / cells
+
+
+def windows(curve: list[float]) -> list[float]:
+    return [statistics.mean(curve[start : start + WINDOW]) for start in range(0, len(curve) - WINDOW + 1, WINDOW)]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""What `import surd` offers: `load` a trained run and use it, `train` a new one, and the `Recipe` of a training."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from surd.errors import SurdError
+from surd.recipe import Draft, Recipe, find
+from surd.recipe.file import values
+from surd.run.folder import Run
+from surd.run.translator import Translator
+from surd.training.events import Event
+from surd.training.extend import extended
+from surd.training.loop import train as go_on
+from surd.training.start import plan, train_new
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Recipe", "Translator", "load", "train"]
+
+GIVEN = "given in Python"
+
+
+def load(
+    path: Path | str, *, device: "torch.device | None" = None, precision: Literal["auto", "bf16", "fp32"] = "auto"
+) -> Translator:
+    """The trained run in the folder `path`, ready to use: `load("en-de").translate(["A dog runs."])`.
+
+    `device` is the best one when none is given; `precision` is the number format of the activations, `auto` being
+    bf16 where the device computes in it. A folder that is no run, is damaged or was written by a newer surd raises
+    `SurdError`.
+    """
+    run = Run.open(path)
+    return Translator(run=run, model=run.load_model(device, precision))
+
+
+def train(
+    source: Path | str | Recipe | None = None,
+    target: Path | str | None = None,
+    *,
+    out: Path | str | None = None,
+    dev: Sequence[Path | str] = (),
+    task: str | None = None,
+    columns: str | None = None,
+    recipe: Recipe | Path | str | None = None,
+    minutes: float | None = None,
+    seed: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    resume: Path | str | None = None,
+    tell: Callable[[Event], object] | None = None,
+) -> Translator:
+    """Trains as `surd train` does, and returns the trained model.
+
+    `source` and `target` are two aligned files of text; `source` alone is a file of pairs (TSV, JSON lines), a recipe
+    file (NAME.toml) or a `Recipe` that names its data. The new folder `out` receives the run. `dev` is held-out text,
+    one file or two; `recipe` a `Recipe`, a file or the name of a shipped one; `minutes` a time budget; `settings`
+    changes single settings, as in `{"model.dropout": 0.2}`; `tell` is called with each event of
+    `surd.training.events`, several a second. With `resume`, a run is gone on with instead, and of the rest only
+    `settings` and `tell` are allowed. Mistakes in data or settings raise `SurdError` before anything is written.
+    """
+    told = tell or (lambda event: None)
+    if resume is not None:
+        new = {"source": source, "target": target, "out": out, "dev": dev, "task": task, "columns": columns}
+        new |= {"recipe": recipe, "minutes": minutes, "seed": seed}
+        if wrong := [name for name, value in new.items() if value not in (None, ())]:
+            raise SurdError(f"train: resume goes on with a run as it was begun: it does not go with {', '.join(wrong)}")
+        folder = Path(resume)
+        words = [f"{path}={value}" for path, value in (settings or {}).items()]
+        events = go_on(extended(Run.open(folder), words))
+    else:
+        if out is None:
+            raise SurdError("train: out is missing: name the folder to make for the run")
+        folder = Path(out)
+        given = {"task": task, "data.columns": columns, "training.minutes": minutes, "seed": seed, **(settings or {})}
+        draft = _drafted(source, target, dev, recipe).with_values(given, GIVEN)
+        events = train_new(plan(draft), folder)
+    for event in events:
+        told(event)
+    return load(folder)
+
+
+def _drafted(
+    source: Path | str | Recipe | None, target: Path | str | None, dev: Sequence[Path | str], recipe: Any
+) -> Draft:
+    """What recipe and files ask for together; files take the place of the recipe's."""
+    if isinstance(source, Recipe) or str(source).endswith(".toml"):
+        if recipe is not None:
+            raise SurdError("train: two recipes are given, one as source and one as recipe")
+        recipe, source = source, None
+    if isinstance(dev, str | Path) or len(dev) > 2:
+        raise SurdError("train: dev is a list of one or two files")
+    if isinstance(recipe, Recipe):
+        draft = Draft().with_values(values(recipe), GIVEN)
+    else:
+        draft = Draft() if recipe is None else Draft.read(find(recipe))
+    sides = (("source", "target"), (source, target)), (("dev_source", "dev_target"), (*dev, None, None)[:2])
+    for names, files in sides:
+        if files[0] is not None:
+            draft = draft.without(f"data.{names[0]}").without(f"data.{names[1]}")
+            found = {f"data.{name}": str(file) for name, file in zip(names, files, strict=True) if file is not None}
+            draft = draft.with_values(found, GIVEN)
+    if not draft.given("data.source"):
+        raise SurdError("train: there is nothing to train on: give source and target, or one file of pairs")
+    return draft

@@ -1,0 +1,1 @@
+"""Commands: one file each, thin: read the words, call the library, show what came back."""

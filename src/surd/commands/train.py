@@ -1,0 +1,204 @@
+"""`surd train`: from pairs of text to a trained run."""
+
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from surd.commands.progress import Narrator, duration, resume_line, score_lines
+from surd.errors import Faults, SurdError
+
+if TYPE_CHECKING:
+    from surd.recipe import Draft
+    from surd.training.evaluate import Stop
+    from surd.training.events import Event
+    from surd.training.start import Estimate, Plan
+
+INTERRUPTED = 130
+GIVEN = "given on the command line"
+
+
+def train(
+    *words: Annotated[str, Parameter(name="SOURCE [TARGET] [a.b=value ...]", allow_leading_hyphen=False)],
+    out: Path | None = None,
+    dev: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    task: str | None = None,
+    columns: str | None = None,
+    recipe: str | None = None,
+    minutes: float | None = None,
+    seed: int | None = None,
+    plan: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    resume: Path | None = None,
+) -> int:
+    """Trains a model on pairs of text: two aligned files, one of pairs (TSV, JSON lines), or a recipe that names them.
+
+    Parameters
+    ----------
+    words
+        The file of sources and the file of targets, or one file of pairs, or a recipe (NAME.toml) that names its data;
+        "-" is standard input. Then settings of the recipe, such as model.dropout=0.2.
+    out
+        The folder to make for the run.
+    dev
+        Held-out text, in one file or two like the training text; without it a part of the training text is held out.
+    task
+        What the pairs are (translation, pronunciation, transduction), where the guess from the data is wrong.
+    columns
+        Which columns of a TSV to read: "1+2,3" joins columns 1 and 2 as the source; column 3 is the target.
+    recipe
+        A recipe file, or the name of one that comes with surd; the data decide what it leaves open.
+    minutes
+        Time to train, in place of a number of updates; a short calibration turns it into updates.
+    seed
+        Start of all random choices.
+    plan
+        Print data report, recipe and expected time; write nothing.
+    resume
+        Go on with the training in this folder; with training.steps=N or training.patience=N also beyond its end.
+    """
+    paths, settings = sorted_words([*words])
+    held_out, more = sorted_words(dev or [])
+    settings += more
+    if resume is not None:
+        given = {"files": paths, "--out": out, "--dev": held_out, "--task": task, "--columns": columns}
+        given |= {"--recipe": recipe, "--minutes": minutes, "--seed": seed, "--plan": plan}
+        if wrong := [name for name, value in given.items() if value not in (None, False, [])]:
+            raise SurdError(f"--resume goes on with a run as it was begun: it does not go with {', '.join(wrong)}")
+        return go_on(resume, settings)
+    draft = drafted(paths, held_out, recipe, settings, task=task, columns=columns, minutes=minutes, seed=seed)
+    if out is None and not plan:
+        raise SurdError("--out is missing: name the folder to make for the run (or use --plan, which writes nothing)")
+    return print_plan(draft) if plan or out is None else begin(draft, out)
+
+
+def sorted_words(words: list[str]) -> tuple[list[str], list[str]]:
+    """Files, and settings of the form `a.b=value`."""
+    from surd.recipe.draft import WORD
+
+    settings = [word for word in words if WORD.fullmatch(word) and not Path(word).exists()]
+    return [word for word in words if word not in settings], settings
+
+
+def drafted(
+    paths: list[str],
+    held_out: list[str],
+    recipe: str | None,
+    settings: list[str],
+    *,
+    task: str | None,
+    columns: str | None,
+    minutes: float | None,
+    seed: int | None,
+) -> "Draft":
+    """Everything that was asked for, before the data are seen."""
+    from surd.recipe import Draft, find
+
+    faults = []
+    if len(paths) == 1 and paths[0].endswith(".toml"):
+        if recipe is not None:
+            faults.append(f"two recipes: {paths[0]} and --recipe {recipe}")
+        recipe, paths = paths[0], []
+    if len(paths) > 2:
+        faults.append(f"expected one file of pairs, or a source and a target, found {len(paths)}: {', '.join(paths)}")
+    if len(held_out) > 2:
+        faults.append(f"--dev: expected one or two files, found {len(held_out)}: {', '.join(held_out)}")
+    if faults:
+        raise Faults(faults)
+    draft = Draft.read(find(recipe)) if recipe is not None else Draft()
+    for sides, names in ((paths, ("source", "target")), (held_out, ("dev_source", "dev_target"))):
+        if sides:  # files given here take the place of all of the recipe's, also where they are fewer
+            draft = draft.without(f"data.{names[0]}").without(f"data.{names[1]}")
+            draft = draft.with_values({f"data.{name}": side for name, side in zip(names, sides, strict=False)}, GIVEN)
+    values = {"task": task, "data.columns": columns, "training.minutes": minutes, "seed": seed}
+    draft = draft.with_values(values, GIVEN).with_words(settings)
+    if not draft.given("data.source"):
+        after = " (all files between --dev and the next option are held-out text)" if held_out else ""
+        raise SurdError(f"there is nothing to train on: name a source and a target file, or one file of pairs{after}")
+    return draft
+
+
+def begin(draft: "Draft", out: Path) -> int:
+    """A new run."""
+    from surd.run import refuse_occupied
+    from surd.training.start import plan, train_new
+
+    refuse_occupied(out)
+    planned = plan(draft)
+    for line in (*planned.survey.report.lines(), *recipe_lines(planned, defaults=False)):
+        print(line, file=sys.stderr)
+    return follow(lambda stop: train_new(planned, out, stop), out)
+
+
+def go_on(folder: Path, settings: list[str]) -> int:
+    """A run that was begun before."""
+    from surd.run import Run
+    from surd.training.extend import extended
+    from surd.training.loop import train
+
+    run = extended(Run.open(folder), settings)
+    return follow(lambda stop: train(run, stop), folder)
+
+
+def follow(training: "Callable[[Stop], Iterable[Event]]", run: Path) -> int:
+    """Tells a training to its end; the exit status says whether it got there."""
+    from surd.run.folder import ABOUT
+    from surd.training.events import Finished, Interrupted
+    from surd.training.interrupt import stop_on_signal
+
+    status, last = 0, None
+    with stop_on_signal() as stop:
+        try:
+            with Narrator() as narrator:
+                for event in training(stop):
+                    narrator.tell(event)
+                    last = event
+        except KeyboardInterrupt:
+            if (run / ABOUT).exists():
+                print(f"stopped; go on with: {resume_line(run)}", file=sys.stderr)
+            raise
+    if isinstance(last, Interrupted):
+        status = INTERRUPTED
+    if isinstance(last, Finished):
+        for line in score_lines(last.scores):
+            print(line)
+        print(f"use it: surd translate {run} < INPUT > OUTPUT", file=sys.stderr)
+    return status
+
+
+def print_plan(draft: "Draft") -> int:
+    """What would be trained, and for how long."""
+    from surd.training.start import estimate, plan
+
+    planned = plan(draft)
+    for line in (*planned.survey.report.lines(), *recipe_lines(planned, defaults=True)):
+        print(line, flush=True)
+    for line in estimate_lines(estimate(planned)):
+        print(line)
+    return 0
+
+
+def recipe_lines(plan: "Plan", defaults: bool) -> Iterable[str]:
+    """Every setting with its value and the reason for it; those at their default are left out unless asked for."""
+    from surd.recipe import explain
+
+    rows = [row for row in explain(plan.recipe, plan.reasons) if row.reason or defaults]
+    names = max(len(row.setting) for row in rows)
+    values = max(len(row.value) for row in rows if not row.setting.startswith("data."))
+    yield "recipe:" if defaults else "recipe (settings not listed have their default):"
+    for row in rows:
+        yield f"  {row.setting.ljust(names)}  {row.value.ljust(values)}  {row.reason or 'default'}"
+
+
+def estimate_lines(estimate: "Estimate") -> Iterable[str]:
+    """The expected time, and how it was found."""
+    shared = f", {estimate.shared:,} more are saved by tying" if estimate.shared else ""
+    source, target = estimate.vocabularies
+    yield f"{estimate.parameters:,} parameters{shared}; vocabularies of {source:,} and {target:,}"
+    costs, each = estimate.costs, 1000 * estimate.costs.update
+    yield f"at most {estimate.steps:,} updates ({estimate.epochs:.1f} epochs), about {duration(estimate.seconds)} here"
+    yield (
+        f"(timed on a sample of the data: {each:.0f} ms an update, mean of {costs.timed}; reckoned from it: "
+        f"{costs.evaluation:.1f} s an evaluation, {costs.final:.0f} s for the final scores)"
+    )

@@ -1,0 +1,122 @@
+"""`surd translate`: lines in, lines out."""
+
+import sys
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from surd.errors import SurdError
+
+if TYPE_CHECKING:
+    from surd.run.text import Answer
+
+BYTE_ORDER_MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"
+
+
+def translate(
+    run: Path,
+    source: Path = Path("-"),
+    /,
+    *,
+    output: Path | None = None,
+    beam: int | None = None,
+    greedy: bool = False,
+    length_penalty: float | None = None,
+    scores: bool = False,
+    batch_tokens: int = 16_384,
+) -> None:
+    """Translates with a trained run: one line in, one line out, in order; an empty line stays empty.
+
+    Parameters
+    ----------
+    run
+        The folder of a trained run.
+    source
+        A file with one text a line, plain or compressed (gz, xz, zst); "-" is standard input.
+    output
+        Write to this file, once all is done, instead of standard output.
+    beam
+        How many hypotheses are followed for each line; the recipe's when not given.
+    greedy
+        Follow one hypothesis only: the fastest way, the same as a beam of 1.
+    length_penalty
+        Score = sum of log-probabilities / length ** penalty; the recipe's when not given.
+    scores
+        Put the score and a tab before each line.
+    batch_tokens
+        Lines × longest line × beam that are worked on together: more is faster until memory runs out.
+    """
+    beam = chosen_beam(beam, greedy)
+    lines = standard_input() if str(source) == "-" else file_lines(source)
+    import surd
+
+    translator = surd.load(run)
+    decoding = translator.decoding(beam, length_penalty)
+    at_once = {"at_once": 1} if str(source) == "-" and sys.stdin.isatty() else {}
+    answers = translator.stream(lines, decoding, batch_tokens, **at_once)
+    with destination(output) as file:
+        for number, answer in enumerate(answers, start=1):
+            file.write(rendered(answer, scores).encode())
+            if at_once:
+                file.flush()  # somebody waits for this line at a terminal
+            if answer.cut:
+                warn(number, answer)
+
+
+def chosen_beam(beam: int | None, greedy: bool) -> int | None:
+    """The beam that two options ask for, None for the recipe's."""
+    if greedy and beam not in (None, 1):
+        raise SurdError(f"--greedy is a beam of 1: it does not go with --beam {beam}")
+    return 1 if greedy else beam
+
+
+def rendered(answer: "Answer", scores: bool) -> str:
+    """One line of output."""
+    return f"{answer.score:.4f}\t{answer.text}\n" if scores else f"{answer.text}\n"
+
+
+def warn(number: int, answer: "Answer") -> None:
+    """Says on standard error that a line was too long for the model."""
+    print(f"warning: line {number:,}: {answer.cut_warning}", file=sys.stderr)
+
+
+def standard_input() -> Iterator[str]:
+    r"""The lines of standard input as they come; only "\n" and "\r\n" end a line."""
+    for number, line in enumerate(sys.stdin.buffer, start=1):
+        try:
+            text = line.decode().removesuffix("\n").removesuffix("\r")
+        except UnicodeDecodeError as error:
+            found = f"byte 0x{line[error.start]:02x} at position {error.start + 1}"
+            raise SurdError(f"standard input, line {number:,}: not UTF-8: {found}") from None
+        yield text.removeprefix(BYTE_ORDER_MARK) if number == 1 else text
+
+
+def file_lines(path: Path) -> Iterable[str]:
+    """The lines of a file; one that does not exist is refused at once, one that is not text when it is read."""
+    from surd.data.lines import Complaints, Input, missing
+
+    if fault := missing(str(path)):
+        raise SurdError(fault)
+    complaints = Complaints()
+
+    def lines() -> Iterator[str]:
+        for line in Input(str(path)).lines(complaints):
+            complaints.raise_any()
+            yield line
+        complaints.raise_any()
+
+    return lines()
+
+
+@contextmanager
+def destination(path: Path | None) -> Generator[IO[bytes], None, None]:
+    """Standard output, or a file that appears whole when the block succeeds."""
+    from surd.files import replacing
+
+    if path is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+    else:
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            yield file

@@ -1,0 +1,170 @@
+"""The second pass over a corpus: texts become ids on disk, with tokenizers that were learnt from its training side."""
+
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from surd.data.clean import CAUSES, EXAMPLES, Dropped, Example, Fate
+from surd.data.corpus import DataSettings, Pair
+from surd.data.hold_out import gather_references
+from surd.data.stream import Prepared, TableWriter, write_index
+from surd.data.survey import FEWEST, Survey, survey
+from surd.data.tokenizer import BPE, Tokenizer, TokenizerKind, TokenizerPair, Tokenizers, Unigram, learn
+from surd.errors import Faults, SurdError
+
+__all__ = ["learn_tokenizers", "prepare", "survey"]
+
+BLOCK = 8192
+"""Pairs that are tokenised together."""
+
+
+def learn_tokenizers(tokenizers: Tokenizers, survey: Survey, fit: bool = False) -> TokenizerPair:
+    """Learns the tokenizers of both sides from training pairs alone; `fit` as in `learn`.
+
+    Subwords are learnt from the survey's sample, characters and words from every training pair.
+    """
+    if tokenizers.joint:
+        lines = (text for side in (0, 1) for text in _texts(tokenizers.source, survey, side))
+        joint = _learn("tokenizer.source", tokenizers.source, lines, fit)
+        return TokenizerPair(joint, joint)
+    learnt, faults = [], []
+    for side, part in enumerate((tokenizers.source, tokenizers.target)):
+        try:
+            learnt.append(_learn(("tokenizer.source", "tokenizer.target")[side], part, _texts(part, survey, side), fit))
+        except SurdError as error:
+            faults.append(str(error))
+    if faults:
+        raise Faults(faults)
+    return TokenizerPair(*learnt)
+
+
+def prepare(settings: DataSettings, tokenizers: TokenizerPair, survey: Survey, folder: Path | str) -> Prepared:
+    """Writes the ids of the usable pairs into `folder`, and the texts that are held out.
+
+    When it fails or is interrupted, the folder is gone again.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True)
+    try:
+        _write(settings, tokenizers, survey, folder)
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    return Prepared(folder)
+
+
+def _write(settings: DataSettings, tokenizers: TokenizerPair, survey: Survey, folder: Path) -> None:
+    long = _Long(limit=settings.max_length)
+    held_out: list[Pair] = []
+    sizes = (tokenizers.source.size, tokenizers.target.size)
+    with TableWriter(folder, "train", sizes) as train, TableWriter(folder, "held_out", sizes) as held:
+        for block in _blocks(survey):
+            rows = _encoded(tokenizers, block, long)
+            train.add(*_sides(row for row in rows if not row.held_out))
+            held.add(*_sides(row for row in rows if row.held_out))
+            held_out.extend(row.pair for row in rows if row.held_out)
+        texts = gather_references(held_out)
+        if survey.scan.dev is not None:
+            texts = survey.scan.dev
+            pairs = [(row.source, reference) for row in texts for reference in row.references]
+            block = [(number, True, *pair) for number, pair in enumerate(pairs)]
+            held.add(*_sides(_encoded(tokenizers, block, _Long(limit=settings.max_length))))
+    long.refuse(survey, train.pairs, held.pairs)
+    report = replace(
+        survey.report,
+        train=train.pairs,
+        held_out=sum(len(row.references) for row in texts),
+        held_out_sources=len(texts),
+        dropped=long.added_to(survey.report.dropped),
+    )
+    write_index(folder, train.about, held.about, texts, report)
+
+
+class _Row(NamedTuple):
+    """A pair and its ids."""
+
+    held_out: bool
+    pair: Pair
+    source: list[int]
+    target: list[int]
+
+
+class _Long:
+    """The pairs with more tokens than the limit, counted."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._count = 0
+        self._shortest = 0
+        self._examples: list[Example] = []
+
+    def takes(self, tokens: int, number: int, pair: Pair) -> bool:
+        """Whether a pair with so many tokens on its longer side is too long; if so it is counted."""
+        if tokens <= self.limit:
+            return False
+        self._shortest = min(tokens, self._shortest or tokens)
+        self._count += 1
+        if len(self._examples) < EXAMPLES:
+            self._examples.append(Example(line=number + 1, source=pair[0], target=pair[1]))
+        return True
+
+    def added_to(self, dropped: tuple[Dropped, ...]) -> tuple[Dropped, ...]:
+        """The causes of the survey, with these pairs among those that were too long already by their words."""
+        if not self._count:
+            return dropped
+        cause = CAUSES[Fate.LONG]
+        before = next((drop for drop in dropped if drop.cause == cause), Dropped(cause=cause, count=0))
+        examples = (*before.examples, *self._examples)[:EXAMPLES]
+        mine = Dropped(cause=cause, count=before.count + self._count, examples=examples)
+        return (*(drop for drop in dropped if drop.cause != cause), mine)
+
+    def refuse(self, survey: Survey, train: int, held_out: int) -> None:
+        """Refuses a corpus of which too little is short enough."""
+        if train + (held_out if survey.scan.dev is None else 0) >= FEWEST and train and held_out:
+            return
+        found = f"the shortest of the others has {self._shortest:,}" if self._count else "no other is left out for it"
+        raise SurdError(
+            f"{survey.report.name}: {train:,} pairs to train on and {held_out:,} held out have at most "
+            f"{self.limit:,} tokens a side (data.max_length), expected at least {FEWEST} together; {found}. "
+            f"Raise data.max_length, or split the lines."
+        )
+
+
+def _encoded(tokenizers: TokenizerPair, block: list[tuple[int, bool, str, str]], long: _Long) -> list[_Row]:
+    """The pairs of a block that are short enough, with their ids."""
+    sources = tokenizers.source.encode_all([source for _, _, source, _ in block])
+    targets = tokenizers.target.encode_all([target for _, _, _, target in block])
+    return [
+        _Row(held_out, (source, target), source_ids, target_ids)
+        for (number, held_out, source, target), source_ids, target_ids in zip(block, sources, targets, strict=True)
+        if not long.takes(max(len(source_ids), len(target_ids)), number, (source, target))
+    ]
+
+
+def _sides(rows: Iterable[_Row]) -> tuple[list[list[int]], list[list[int]]]:
+    rows = list(rows)
+    return [row.source for row in rows], [row.target for row in rows]
+
+
+def _blocks(survey: Survey) -> Iterator[list[tuple[int, bool, str, str]]]:
+    pairs = survey.kept()
+    while block := list(islice(pairs, BLOCK)):
+        yield block
+
+
+def _texts(part: TokenizerKind, survey: Survey, side: int) -> Iterator[str]:
+    """What a tokenizer of one side is learnt from."""
+    if isinstance(part, BPE | Unigram):
+        yield from (pair[side] for pair in survey.sample)
+    else:
+        yield from (pair[side] for _, held_out, *pair in survey.kept() if not held_out)
+
+
+def _learn(path: str, part: TokenizerKind, lines: Iterator[str], fit: bool) -> Tokenizer:
+    try:
+        return learn(part, lines, fit)
+    except SurdError as error:
+        raise SurdError(f"{path}.{error}") from None

@@ -1,0 +1,148 @@
+"""One reading of a corpus into a few bytes a pair: its hashes, its lengths, and what is wrong with it."""
+
+from array import array
+
+import numpy as np
+
+from surd.data.clean import CAUSES, EXAMPLES, Example, Fate, judge, tidy
+from surd.data.corpus import Corpus, DataSettings, Pair
+from surd.data.hold_out import HeldOut, gather_references, mark_repeats, text_hash, usable
+from surd.data.lines import Complaints
+from surd.errors import Faults
+
+SAMPLE = 100_000
+"""Pairs that are kept in memory, to learn subwords from and to look at."""
+LONGEST_SAMPLE = 10_000
+"""Characters of a side above which a pair is not kept in the sample."""
+LONGEST = 2**16 - 1
+"""Lengths in characters are kept in two bytes, and cut off at this."""
+SLACK = 8
+"""Characters added to both sides before their ratio is taken: short texts differ more by chance."""
+
+
+class Sample:
+    """The pairs with the smallest hashes: a random part of the corpus that depends on nothing but its text."""
+
+    def __init__(self) -> None:
+        self.limit = 2**64
+        """Pairs with this hash or a larger one are not wanted any more."""
+        self._rows: dict[int, tuple[int, str, str]] = {}
+
+    def add(self, pair_hash: int, number: int, source: str, target: str) -> None:
+        """Keeps a pair; of equal ones the first."""
+        if pair_hash in self._rows or max(len(source), len(target)) > LONGEST_SAMPLE:
+            return
+        self._rows[pair_hash] = (number, source, target)
+        if len(self._rows) >= 1.25 * SAMPLE:
+            self.limit = sorted(self._rows)[SAMPLE]
+            self._rows = {key: row for key, row in self._rows.items() if key < self.limit}
+
+    def pairs(self, fates: np.ndarray) -> list[Pair]:
+        """Those of the sample that are to be trained on, in the order of the corpus."""
+        rows = (
+            self._rows.values()
+            if len(self._rows) <= SAMPLE
+            else [self._rows[key] for key in sorted(self._rows)[:SAMPLE]]
+        )
+        train = (fates == Fate.TRAIN).tobytes()
+        return [(source, target) for number, source, target in sorted(rows) if train[number]]
+
+
+class Scan:
+    """What one reading of a corpus found. Faults in it, and in held-out files, are told together."""
+
+    def __init__(self, settings: DataSettings) -> None:
+        self.settings = settings
+        self.corpus, dev = _open(settings)
+        complaints = Complaints()
+        self.dev = None if dev is None else _read_dev(dev, complaints)
+        """Held-out texts that were given; none when they are to be taken from the corpus."""
+        self.examples: dict[Fate, list[Example]] = {fate: [] for fate in CAUSES}
+        self.sample = Sample()
+        hashes = self._read(complaints)
+        complaints.raise_any()
+        mark_repeats(self.fates, hashes)
+        del hashes  # before more memory is needed
+        self._mark_odd_ratios()
+        self._find_examples(Fate.DUPLICATE, Fate.RATIO)
+
+    def _read(self, complaints: Complaints) -> np.ndarray:
+        """Reads all pairs and looks at each by itself; returns a hash of each pair."""
+        fates, sources, pairs = array("B"), array("Q"), array("Q")
+        characters = array("H"), array("H")
+        dev = {text_hash(row.source.encode()) for row in self.dev or ()}
+        train, copy, in_dev = Fate.TRAIN, Fate.COPY, Fate.IN_DEV  # looked up once: members of an enum are slow to find
+        for number, (source, target) in enumerate(self.corpus.pairs(complaints)):
+            source, target = tidy(source), tidy(target)
+            fate = judge(source, target, self.settings.max_length)
+            encoded = source.encode()
+            source_hash, pair_hash = text_hash(encoded), text_hash(encoded + b"\0" + target.encode())
+            if fate is train:
+                fate = in_dev if source_hash in dev else copy if source == target else train
+                if fate is not in_dev and pair_hash < self.sample.limit:
+                    self.sample.add(pair_hash, number, source, target)
+            if fate is not train and len(self.examples[fate]) < EXAMPLES:
+                self.examples[fate].append(Example(line=number + 1, source=source, target=target))
+            fates.append(fate)
+            sources.append(source_hash)
+            pairs.append(pair_hash)
+            characters[0].append(min(len(source), LONGEST))
+            characters[1].append(min(len(target), LONGEST))
+        self.fates, self.sources = _numpy(fates), _numpy(sources)
+        self.characters = _numpy(characters[0]), _numpy(characters[1])
+        return _numpy(pairs)
+
+    def _mark_odd_ratios(self) -> None:
+        """Marks pairs whose ratio of lengths is further from the median of all than the factor that is allowed.
+
+        Languages differ in how much they write for the same content, so the usual ratio is taken from the corpus.
+        """
+        ratio = np.log(self.characters[1] + np.float32(SLACK))
+        ratio -= np.log(self.characters[0] + np.float32(SLACK))
+        good = usable(self.fates)
+        if good.any():
+            ratio -= np.median(ratio[good])
+            self.fates[good & (np.abs(ratio, out=ratio) > np.log(self.settings.max_ratio))] = Fate.RATIO
+
+    def _find_examples(self, *fates: Fate) -> None:
+        """Reads again, up to the last example, for causes that show only when all pairs have been read."""
+        wanted = {int(number): fate for fate in fates for number in np.flatnonzero(self.fates == fate)[:EXAMPLES]}
+        if not wanted:
+            return
+        last = max(wanted)
+        for number, (source, target) in enumerate(self.corpus.pairs(Complaints())):
+            if number in wanted:
+                example = Example(line=number + 1, source=tidy(source), target=tidy(target))
+                self.examples[wanted[number]].append(example)
+            if number == last:
+                return
+
+
+def _open(settings: DataSettings) -> tuple[Corpus, Corpus | None]:
+    """The corpus and the held-out one; paths that are wrong in either are told together."""
+    asked = [(settings.source, settings.target)]
+    if settings.dev_source is not None:
+        asked.append((settings.dev_source, settings.dev_target))
+    opened, faults = [], []
+    for source, target in asked:
+        try:
+            opened.append(Corpus(source, target, settings.columns if target is None else None))
+        except Faults as error:
+            faults.extend(error.lines)
+    if faults:
+        raise Faults(faults)
+    return opened[0], opened[1] if len(opened) > 1 else None
+
+
+def _read_dev(corpus: Corpus, complaints: Complaints) -> tuple[HeldOut, ...]:
+    """Held-out pairs that were given. They are kept as they are, but for those with an empty side."""
+    pairs = [(tidy(source), tidy(target)) for source, target in corpus.pairs(complaints)]
+    rows = gather_references(pair for pair in pairs if all(pair))
+    if pairs and not rows and not complaints:
+        complaints.add(corpus.name, "empty", f"{corpus.name}: every pair has an empty side, none can be held out")
+    return rows
+
+
+def _numpy(values: array) -> np.ndarray:
+    """The same memory as a numpy array."""
+    return np.frombuffer(values, values.typecode) if values else np.zeros(0, values.typecode)

@@ -1,0 +1,193 @@
+"""The prepared corpus on disk: memory-mapped token ids, read as batches that are a function of seed and epoch."""
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import chain, pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self
+
+import numpy as np
+import torch
+
+from surd.data.batch import Batch, Batching, blocks, by_length, cut
+from surd.data.clean import Report
+from surd.data.hold_out import HeldOut
+from surd.errors import SurdError
+from surd.files import read_bytes, read_json, write_atomic, write_json
+from surd.nn.ragged import Ragged
+from surd.nn.special import BOS, EOS
+from surd.part import structure, unstructure
+from surd.seed import derive
+
+FORMAT = 1
+INDEX = "prepared.json"
+TEXTS = "held_out.jsonl"
+SIDES = ("source", "target")
+
+
+class Table:
+    """Pairs of token sequences in four memory-mapped files: for each side the ids, and where each sequence begins."""
+
+    def __init__(self, folder: Path, name: str, about: dict) -> None:
+        self.pairs: int = about["pairs"]
+        self._ids, self._starts = {}, {}
+        for side in SIDES:
+            tokens = about[f"{side}_tokens"]
+            self._ids[side] = _mapped(folder / f"{name}.{side}.ids", about[f"{side}_type"], tokens)
+            self._starts[side] = _mapped(folder / f"{name}.{side}.starts", "int64", self.pairs + 1)
+
+    def tokens(self, side: str) -> int:
+        """Tokens on one side, the EOS of each sequence included."""
+        return len(self._ids[side])
+
+    def lengths(self, side: str, numbers: np.ndarray) -> np.ndarray:
+        """How many tokens the pairs of these numbers have on one side, EOS included."""
+        return self._starts[side][numbers + 1] - self._starts[side][numbers]
+
+    def batch(self, numbers: np.ndarray) -> Batch:
+        """The pairs of these numbers, as a batch."""
+        source, source_lengths = self._gather("source", numbers)
+        labels, target_lengths = self._gather("target", numbers)
+        target = np.roll(labels, 1)
+        target[np.cumsum(target_lengths) - target_lengths] = BOS
+        return Batch(
+            source=Ragged(torch.from_numpy(source), tuple(source_lengths.tolist())),
+            target=Ragged(torch.from_numpy(target), tuple(target_lengths.tolist())),
+            labels=torch.from_numpy(labels),
+            numbers=tuple(numbers.tolist()),
+        )
+
+    def _gather(self, side: str, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        starts, lengths = self._starts[side][numbers], self.lengths(side, numbers)
+        before = np.cumsum(lengths) - lengths
+        places = np.repeat(starts - before, lengths) + np.arange(lengths.sum())
+        return self._ids[side][places].astype(np.int64), lengths
+
+
+class TableWriter:
+    """Writes a `Table`, a block of pairs at a time."""
+
+    def __init__(self, folder: Path, name: str, vocabularies: Sequence[int]) -> None:
+        self._about: dict = {"pairs": 0}
+        self._files: dict[str, tuple[BinaryIO, BinaryIO]] = {}
+        for side, size in zip(SIDES, vocabularies, strict=True):
+            self._about[f"{side}_tokens"] = 0
+            self._about[f"{side}_type"] = "uint16" if size <= 2**16 else "uint32"
+            ids, starts = (folder / f"{name}.{side}.{part}" for part in ("ids", "starts"))
+            self._files[side] = (ids.open("wb"), starts.open("wb"))
+            self._files[side][1].write(np.zeros(1, np.int64).tobytes())
+
+    def add(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> None:
+        """Appends pairs of id sequences; EOS is put behind each of them here."""
+        for side, rows in zip(SIDES, (sources, targets), strict=True):
+            lengths = np.fromiter(map(len, rows), np.int64, len(rows)) + 1
+            ends = np.cumsum(lengths)
+            total = int(ends[-1]) if len(rows) else 0
+            ids = np.fromiter(chain.from_iterable(chain(row, (EOS,)) for row in rows), np.int64, total)
+            self._files[side][0].write(ids.astype(self._about[f"{side}_type"]).tobytes())
+            self._files[side][1].write((ends + self._about[f"{side}_tokens"]).tobytes())
+            self._about[f"{side}_tokens"] += total
+        self._about["pairs"] += len(sources)
+
+    @property
+    def pairs(self) -> int:
+        return self._about["pairs"]
+
+    @property
+    def about(self) -> dict:
+        """What `Table` needs to know besides the files."""
+        return self._about
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for file in chain.from_iterable(self._files.values()):
+            file.close()
+
+
+def write_index(folder: Path, train: dict, held_out: dict, texts: Sequence[HeldOut], report: Report) -> None:
+    """Writes what makes a folder of tables a prepared corpus; the index comes last, so a cut-off folder has none."""
+    rows = (json.dumps({"source": row.source, "references": row.references}, ensure_ascii=False) for row in texts)
+    write_atomic(folder / TEXTS, "".join(f"{row}\n" for row in rows).encode())
+    about = {"format": FORMAT, "train": train, "held_out": held_out, "report": unstructure(report)}
+    write_json(folder / INDEX, about)
+
+
+class Prepared:
+    """A prepared corpus: training batches, held-out batches and held-out texts."""
+
+    def __init__(self, folder: Path | str) -> None:
+        folder = Path(folder)
+        about = read_json(folder / INDEX)
+        if about.get("format", FORMAT + 1) > FORMAT:
+            raise SurdError(f"{folder / INDEX}: written by a newer surd (format {about.get('format')}); update surd.")
+        try:
+            self._train = Table(folder, "train", about["train"])
+            self._held_out = Table(folder, "held_out", about["held_out"])
+            self.report = structure(Report, about["report"])
+            rows = [json.loads(line) for line in read_bytes(folder / TEXTS).decode().split("\n") if line]
+            self.texts = tuple(HeldOut(row["source"], tuple(row["references"])) for row in rows)
+        except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise SurdError(f"{folder}: damaged, not a prepared corpus ({error!r}); prepare the data again.") from None
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs there are to train on."""
+        return self._train.pairs
+
+    @property
+    def source_tokens(self) -> int:
+        return self._train.tokens("source")
+
+    @property
+    def target_tokens(self) -> int:
+        return self._train.tokens("target")
+
+    def batches(self, batching: Batching, seed: int, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """The batches of one epoch, every training pair once; `start` leaves out that many without reading them.
+
+        A function of seed and epoch: it needs no state but these and the place in the epoch to go on after a stop.
+        """
+        for numbers in self._plan(batching, seed, epoch):
+            if start > 0:
+                start -= 1
+            else:
+                yield self._train.batch(numbers)
+
+    def batch_count(self, batching: Batching, seed: int, epoch: int) -> int:
+        """How many batches `batches` gives."""
+        return sum(1 for _ in self._plan(batching, seed, epoch))
+
+    def held_out_batches(self, batching: Batching) -> Iterator[Batch]:
+        """The held-out pairs by length, always in the same order."""
+        everything = np.arange(self._held_out.pairs)
+        yield from map(self._held_out.batch, _cut_pool(self._held_out, everything, batching, everything))
+
+    def _plan(self, batching: Batching, seed: int, epoch: int) -> Iterator[np.ndarray]:
+        """The numbers of the pairs of each batch of an epoch."""
+        random = np.random.default_rng(derive(seed, "batches", epoch))
+        for pool in blocks(self.pairs, batching.pool, random):
+            pieces = _cut_pool(self._train, pool, batching, random.random(len(pool)))
+            yield from (pieces[number] for number in random.permutation(len(pieces)))
+
+
+def _cut_pool(table: Table, numbers: np.ndarray, batching: Batching, tie: np.ndarray) -> list[np.ndarray]:
+    """Sorts pairs by length and cuts them into batches."""
+    source, target = (table.lengths(side, numbers) for side in SIDES)
+    order = by_length(source, target, tie)
+    bounds = cut(source[order], target[order], batching.tokens)
+    return [numbers[order[first:last]] for first, last in pairwise(bounds)]
+
+
+def _mapped(path: Path, kind: str, items: int) -> np.ndarray:
+    """A file as an array that is read only where it is looked at; its size must be what the index says."""
+    expected = np.dtype(kind).itemsize * items
+    try:
+        found = path.stat().st_size
+    except OSError as error:
+        raise SurdError(f"{path}: {(error.strerror or str(error)).lower()}; prepare the data again.") from None
+    if found != expected:
+        raise SurdError(f"{path}: damaged, {found:,} bytes instead of {expected:,}; prepare the data again.")
+    return np.asarray(np.memmap(path, kind, "r")) if items else np.zeros(0, kind)

@@ -1,0 +1,177 @@
+"""The encoder–decoder of "Attention Is All You Need", every choice of it a named setting."""
+
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from surd.nn.attention import CrossAttention, SelfAttention
+from surd.nn.block import DecoderLayer, EncoderLayer, Residual
+from surd.nn.cache import Cache
+from surd.nn.embedding import Embedding, Multiplier, RootWidth
+from surd.nn.feedforward import FeedForward, ReLU
+from surd.nn.init import Init, TransformerInit
+from surd.nn.linear import Projection
+from surd.nn.loss import LossSums, smoothed_cross_entropy
+from surd.nn.norm import LayerNorm, Norm, NormOrder
+from surd.nn.position import Position, Sinusoidal
+from surd.nn.ragged import Layout, Ragged
+from surd.nn.scale import InverseRoot, Scale
+from surd.nn.stack import Decoder, Encoder
+from surd.nn.tying import Tying, tie, verify
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """Shape and parts of a model; the defaults are the paper's base model."""
+
+    d_model: int = 512
+    """Width of the residual stream, of the tables and of the output of each layer."""
+    heads: int = 8
+    """Attention heads in each attention."""
+    d_k: int = 64
+    """Width of one head's queries, keys and values; heads · d_k need not equal d_model."""
+    d_ff: int = 2048
+    """Inner width of the feed-forward."""
+    encoder_layers: int = 6
+    """Layers of the encoder."""
+    decoder_layers: int = 6
+    """Layers of the decoder."""
+    dropout: float = 0.1
+    """Share of numbers dropped from each sub-layer's output and from the embedding, rounded to 1/256."""
+    attention_dropout: float = 0.0
+    """Share of attention weights dropped, rounded to 1/256."""
+    norm_order: NormOrder = NormOrder.POST
+    """Norm after each sub-layer (`post`) or before it, with a last norm at the end (`pre`)."""
+    tying: Tying = Tying.ALL
+    """Which of source table, target table and pre-softmax projection are one matrix."""
+    output_bias: bool = False
+    """Whether the pre-softmax projection has a bias."""
+    scale: Scale = field(default_factory=InverseRoot)
+    """Factor on query·key."""
+    multiplier: Multiplier = field(default_factory=RootWidth)
+    """Factor on the rows of the tables where they enter the model."""
+    position: Position = field(default_factory=Sinusoidal)
+    """Signal that tells positions apart."""
+    norm: Norm = field(default_factory=LayerNorm)
+    """Kind of norm."""
+    feedforward: FeedForward = field(default_factory=ReLU)
+    """Kind of position-wise network."""
+    init: Init = field(default_factory=TransformerInit)
+    """How the weights start."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The encoded source: hidden states `(total, d_model)` and where each sequence lies in them."""
+
+    hidden: Float[Tensor, "total d_model"]
+    layout: Layout
+
+
+class Seq2Seq(nn.Module):
+    """Encoder, decoder, two embeddings and the pre-softmax projection.
+
+    Weights are kept in fp32; `compute_dtype` is the dtype of the activations.
+    """
+
+    def __init__(self, architecture: Architecture, source_vocabulary: int, target_vocabulary: int):
+        super().__init__()
+        a = self.architecture = architecture
+        self.compute_dtype = torch.float32
+        multiplier = a.multiplier(a.d_model)
+        self.source = Embedding(source_vocabulary, a.d_model, multiplier, a.position, a.dropout)
+        self.target = Embedding(target_vocabulary, a.d_model, multiplier, a.position, a.dropout)
+        self.encoder = Encoder([self._encoder_layer() for _ in range(a.encoder_layers)], self._last_norm())
+        self.decoder = Decoder([self._decoder_layer() for _ in range(a.decoder_layers)], self._last_norm())
+        self.projection = Projection(a.d_model, target_vocabulary, bias=a.output_bias)
+        self.tie()
+        a.init(self)
+
+    def _residual(self) -> Residual:
+        a = self.architecture
+        return Residual(a.norm.build(a.d_model), a.norm_order, a.dropout)
+
+    def _last_norm(self) -> nn.Module:
+        a = self.architecture
+        return a.norm.build(a.d_model) if a.norm_order is NormOrder.PRE else nn.Identity()
+
+    def _encoder_layer(self) -> EncoderLayer:
+        a = self.architecture
+        attention = SelfAttention(a.d_model, a.heads, a.d_k, a.scale(a.d_k), a.attention_dropout)
+        return EncoderLayer(attention, a.feedforward.build(a.d_model, a.d_ff), self._residual)
+
+    def _decoder_layer(self) -> DecoderLayer:
+        a = self.architecture
+        attention = SelfAttention(a.d_model, a.heads, a.d_k, a.scale(a.d_k), a.attention_dropout)
+        cross = CrossAttention(a.d_model, a.heads, a.d_k, a.scale(a.d_k), a.attention_dropout)
+        return DecoderLayer(attention, cross, a.feedforward.build(a.d_model, a.d_ff), self._residual)
+
+    def tie(self) -> None:
+        """Makes the declared ties and verifies them; called after every operation that could break one."""
+        tie(self.architecture.tying, self.source, self.target, self.projection)
+        self.verify_ties()
+
+    def verify_ties(self) -> None:
+        """Asserts that exactly the declared matrices are one Parameter."""
+        verify(self.architecture.tying, self.source, self.target, self.projection)
+
+    def encode(self, source: Ragged) -> Memory:
+        """Source ids, each sequence ended by EOS, to hidden states."""
+        layout = source.layout
+        x = self.source(source.tokens, layout.positions, layout.longest, self.compute_dtype)
+        return Memory(self.encoder(x, layout), layout)
+
+    def forward(self, source: Ragged, target: Ragged) -> Float[Tensor, "target_total d_model"]:
+        """Hidden states before the softmax, one for each target token; `target` begins with BOS."""
+        memory, layout = self.encode(source), target.layout
+        x = self.target(target.tokens, layout.positions, layout.longest, self.compute_dtype)
+        return self.decoder(x, layout, memory.hidden, memory.layout)
+
+    def logits(self, hidden: Float[Tensor, "rows d_model"]) -> Float[Tensor, "rows vocabulary"]:
+        """Scores of every token of the target vocabulary."""
+        return self.projection(hidden)
+
+    def loss(self, source: Ragged, target: Ragged, labels: Int[Tensor, " target_total"], smoothing: float = 0.0) -> LossSums:
+        """Sums of the loss over all target tokens; `labels` is what should follow each token of `target`."""
+        hidden = self(source, target)
+        return smoothed_cross_entropy(hidden, self.projection.weight, self.projection.bias, labels, smoothing)
+
+    def start(self, memory: Memory, beam: int = 1) -> Cache:
+        """The cache for decoding `beam` continuations of each source, before their first token (which is BOS)."""
+        return self.decoder.start(memory.hidden, memory.layout, beam)
+
+    def step(self, tokens: Int[Tensor, " rows"], cache: Cache) -> Float[Tensor, "rows vocabulary"]:
+        """Reads one token a row and scores the next one; logits come back in fp32 (float64 for a float64 model)."""
+        position = cache.position
+        x = self.target(tokens, torch.full_like(tokens, position), position + 1, self.compute_dtype)
+        logits = self.logits(self.decoder.step(x, cache))
+        return logits.float() if logits.dtype.itemsize < 4 else logits
+
+    def resize(self, source_vocabulary: int, target_vocabulary: int) -> None:
+        """Grows or cuts the tables; rows that stay keep their values, new ones are drawn like the old ones were."""
+        fresh = Seq2Seq(self.architecture, source_vocabulary, target_vocabulary)
+        grown = [(self.source, fresh.source, "table"), (self.target, fresh.target, "table")]
+        grown += [(self.projection, fresh.projection, "weight"), (self.projection, fresh.projection, "bias")]
+        with torch.no_grad():
+            for old, new, name in grown:
+                before, after = getattr(old, name), getattr(new, name)
+                if before is not None and after is not None:
+                    rows = min(len(before), len(after))
+                    after = after.to(before)
+                    after[:rows] = before[:rows]
+                    setattr(old, name, nn.Parameter(after))
+        self.projection.out_features = target_vocabulary
+        self.tie()
+
+    @property
+    def vocabularies(self) -> tuple[int, int]:
+        """Sizes of the source and target vocabulary."""
+        return len(self.source.table), len(self.target.table)
+
+    def parameter_counts(self) -> tuple[int, int]:
+        """Numbers held (a shared matrix once), and numbers that tying saved."""
+        unique = sum(p.numel() for p in self.parameters())
+        named = sum(p.numel() for _, p in self.named_parameters(remove_duplicate=False))
+        return unique, named - unique

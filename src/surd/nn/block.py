@@ -1,0 +1,74 @@
+"""One layer of encoder or decoder: sub-layers joined to the residual stream."""
+
+from collections.abc import Callable
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from surd.nn.attention import CrossAttention, SelfAttention
+from surd.nn.cache import KeysValues
+from surd.nn.dropout import Dropout
+from surd.nn.norm import NormOrder
+from surd.nn.ragged import Layout
+
+
+class Residual(nn.Module):
+    """Joins a sub-layer to the stream: post-norm `norm(x + drop(f(x)))`, pre-norm `x + drop(f(norm(x)))`."""
+
+    def __init__(self, norm: nn.Module, order: NormOrder, rate: float):
+        super().__init__()
+        self.norm, self.order, self.dropout = norm, order, Dropout(rate)
+
+    def forward(self, x: Float[Tensor, "rows d_model"], sublayer: Callable[[Tensor], Tensor]) -> Float[Tensor, "rows d_model"]:
+        if self.order is NormOrder.PRE:
+            return x + self.dropout(sublayer(self.norm(x)))
+        return self.norm(x + self.dropout(sublayer(x)))
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then feed-forward."""
+
+    def __init__(self, attention: SelfAttention, feedforward: nn.Module, residual: Callable[[], Residual]):
+        super().__init__()
+        self.attention, self.feedforward = attention, feedforward
+        self.attention_residual, self.feedforward_residual = residual(), residual()
+
+    def forward(self, x: Float[Tensor, "total d_model"], layout: Layout, mask: Tensor | None) -> Float[Tensor, "total d_model"]:
+        x = self.attention_residual(x, lambda h: self.attention(h, layout, mask))
+        return self.feedforward_residual(x, self.feedforward)
+
+
+class DecoderLayer(nn.Module):
+    """Causal self-attention, attention to the source, then feed-forward."""
+
+    def __init__(
+        self, attention: SelfAttention, cross: CrossAttention, feedforward: nn.Module, residual: Callable[[], Residual]
+    ):
+        super().__init__()
+        self.attention, self.cross, self.feedforward = attention, cross, feedforward
+        self.attention_residual, self.cross_residual, self.feedforward_residual = residual(), residual(), residual()
+
+    def forward(
+        self,
+        x: Float[Tensor, "total d_model"],
+        layout: Layout,
+        mask: Tensor | None,
+        memory: Float[Tensor, "source_total d_model"],
+        memory_layout: Layout,
+        memory_mask: Tensor | None,
+    ) -> Float[Tensor, "total d_model"]:
+        x = self.attention_residual(x, lambda h: self.attention(h, layout, mask))
+        x = self.cross_residual(x, lambda h: self.cross(h, layout, memory, memory_layout, memory_mask))
+        return self.feedforward_residual(x, self.feedforward)
+
+    def step(
+        self,
+        x: Float[Tensor, "rows d_model"],
+        past: KeysValues,
+        source: tuple[Tensor, Tensor],
+        memory_mask: Tensor | None,
+    ) -> Float[Tensor, "rows d_model"]:
+        """One new target token a row."""
+        x = self.attention_residual(x, lambda h: self.attention.step(h, past))
+        x = self.cross_residual(x, lambda h: self.cross.step(h, *source, memory_mask))
+        return self.feedforward_residual(x, self.feedforward)

@@ -1,0 +1,69 @@
+"""What incremental decoding remembers: keys and values of past target tokens, and those of the source."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+GROWTH = 16
+"""By how many positions a full cache grows: a copy every sixteen steps instead of every step."""
+
+
+class KeysValues:
+    """Keys and values of the target tokens seen so far in one layer, `(rows, heads, seen, d_k)` each."""
+
+    def __init__(self):
+        self.seen = 0
+        self.store: Tensor | None = None  # (2, rows, heads, capacity, d_k)
+
+    def append(
+        self, key: Float[Tensor, "rows heads 1 d_k"], value: Float[Tensor, "rows heads 1 d_k"]
+    ) -> tuple[Float[Tensor, "rows heads seen d_k"], Float[Tensor, "rows heads seen d_k"]]:
+        """Adds one position and returns all of them."""
+        if self.store is None or self.seen == self.store.shape[3]:
+            rows, heads, _, d_k = key.shape
+            grown = key.new_empty(2, rows, heads, self.seen + GROWTH, d_k)
+            if self.store is not None:
+                grown[:, :, :, : self.seen] = self.store
+            self.store = grown
+        self.store[0, :, :, self.seen] = key[:, :, 0]
+        self.store[1, :, :, self.seen] = value[:, :, 0]
+        self.seen += 1
+        return self.store[0, :, :, : self.seen], self.store[1, :, :, : self.seen]
+
+    def select(self, rows: Int[Tensor, " rows"]) -> None:
+        """Row i continues what row `rows[i]` was."""
+        if self.store is not None:
+            self.store = self.store.index_select(1, rows)
+
+
+@dataclass
+class Cache:
+    """Everything that one decoding step needs besides its tokens; rows are sentence-major, `beam` to a sentence."""
+
+    past: list[KeysValues]
+    """One a layer."""
+    source: list[tuple[Tensor, Tensor]]
+    """Keys and values of the source a layer, `(sentences, heads, longest, d_k)`, one copy a sentence whatever the beam."""
+    mask: Tensor | None
+    """Hides the padding of the sources, `(sentences, 1, 1, longest)`."""
+    beam: int
+
+    @property
+    def position(self) -> int:
+        """How many target tokens have been read."""
+        return self.past[0].seen
+
+    def reorder(self, rows: Int[Tensor, " rows"]) -> None:
+        """New row i continues old row `rows[i]`; both must belong to the same sentence."""
+        for layer in self.past:
+            layer.select(rows)
+
+    def keep(self, sentences: Int[Tensor, " kept"]) -> None:
+        """Forgets all sentences but these (and their beams)."""
+        rows = (sentences[:, None] * self.beam + torch.arange(self.beam, device=sentences.device)).flatten()
+        self.reorder(rows)
+        self.source = [(key[sentences], value[sentences]) for key, value in self.source]
+        if self.mask is not None:
+            self.mask = self.mask[sentences]

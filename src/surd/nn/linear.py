@@ -1,0 +1,26 @@
+"""Linear layers whose weights stay in fp32 and are rounded to the dtype of whatever flows through them."""
+
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+class Linear(nn.Linear):
+    """x Wᵀ + b, in the dtype of x.
+
+    Replaces autocast, whose per-operation casts cost more than they save on small models: here the weights are rounded
+    once a step, gradients arrive in fp32, and the optimiser needs no second copy of the weights.
+    """
+
+    def __init__(self, inputs: int, outputs: int, stacked: int = 1, bias: bool = True):
+        """`stacked` tells how many projections of equal size lie one above the other in the weight."""
+        super().__init__(inputs, stacked * outputs, bias)
+        self.stacked = stacked
+
+    def forward(self, input: Float[Tensor, "*rows inputs"]) -> Float[Tensor, "*rows outputs"]:
+        bias = None if self.bias is None else self.bias.to(input.dtype)
+        return F.linear(input, self.weight.to(input.dtype), bias)
+
+
+class Projection(Linear):
+    """The pre-softmax projection: a table of one row for each token of the target vocabulary, perhaps the target's own."""

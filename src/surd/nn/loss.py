@@ -1,0 +1,110 @@
+"""Cross-entropy with label smoothing over a large vocabulary, in chunks, so that no (tokens × vocabulary) tensor exists."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+CHUNK_NUMBERS = {"cpu": 2_500_000, "cuda": 64_000_000}
+"""How many logits are held at once: about what a CPU's caches hold, and enough rows to fill a GPU."""
+TINY = 1e-30
+"""A probability below this no longer gives its own logarithm to full precision."""
+
+
+@dataclass(frozen=True)
+class LossSums:
+    """Sums over the real target tokens of a batch; divide by `tokens` for means."""
+
+    loss: Tensor
+    """Smoothed cross-entropy in nats, differentiable."""
+    nll: Tensor
+    """Unsmoothed cross-entropy in nats."""
+    correct: Tensor
+    """How often the label was the most probable token."""
+    tokens: int
+    """How many target tokens were summed."""
+
+
+def smoothed_cross_entropy(
+    hidden: Float[Tensor, "tokens d_model"],
+    weight: Float[Tensor, "vocabulary d_model"],
+    bias: Float[Tensor, " vocabulary"] | None,
+    labels: Int[Tensor, " tokens"],
+    smoothing: float,
+) -> LossSums:
+    """Σ over tokens of -(1-ε) log p(label) - ε · mean over v of log p(v), with p = softmax(hidden Wᵀ + bias).
+
+    Source: Szegedy et al. 2016 (arXiv 1512.00567), section 7; the same convention as `torch.nn.functional.cross_entropy`.
+    """
+    loss, nll, correct = _ChunkedLoss.apply(hidden, weight, bias, labels, smoothing)
+    return LossSums(loss=loss, nll=nll, correct=correct, tokens=labels.numel())
+
+
+class _ChunkedLoss(torch.autograd.Function):
+    """Works the gradient out beside the loss, chunk by chunk, while the chunk's probabilities are still at hand.
+
+    With p = softmax(z), dL/dz = p - (1-ε) onehot(label) - ε/V. The last, constant term never touches a chunk: its share of
+    the loss and of every gradient depends on the row sums of W and of the hidden states alone.
+    """
+
+    @staticmethod
+    def forward(ctx, hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float):
+        vocabulary, dtype = weight.shape[0], hidden.dtype
+        table = weight.to(dtype)
+        offset = None if bias is None else bias.to(dtype)
+        backward = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
+        d_hidden = torch.empty_like(hidden) if backward else None
+        d_weight = torch.zeros_like(weight) if backward else None
+        d_bias = torch.zeros_like(bias) if backward and bias is not None else None
+        wide = torch.float32 if dtype.itemsize < 4 else dtype
+        label_scores, normaliser, correct = [], [], labels.new_zeros(())
+        size = min(labels.numel(), max(64, CHUNK_NUMBERS.get(hidden.device.type, CHUNK_NUMBERS["cpu"]) // vocabulary))
+        # Two buffers for all chunks: a fresh tensor of this size would be page faults, ten times the price of its product.
+        all_logits, all_p = hidden.new_empty(size, vocabulary), hidden.new_empty(size, vocabulary, dtype=wide)
+        for start in range(0, labels.numel(), size):
+            h, y = hidden[start : start + size], labels[start : start + size, None]
+            logits, p = all_logits[: len(h)], all_p[: len(h)]
+            torch.mm(h, table.T, out=logits) if offset is None else torch.addmm(offset, h, table.T, out=logits)
+            score = logits.gather(1, y).to(wide)
+            if not backward:
+                correct += (logits.argmax(1, keepdim=True) == y).sum()
+            torch.softmax(logits, 1, dtype=wide, out=p)
+            label_p = p.gather(1, y)
+            if bool((label_p < TINY).any()):
+                normaliser.append(logits.to(wide).logsumexp(1, keepdim=True))
+            else:
+                normaliser.append(score - label_p.log())
+            label_scores.append(score)
+            if backward:
+                d_logits = p.scatter_add_(1, y, torch.full_like(label_p, smoothing - 1.0)).to(dtype)
+                torch.mm(d_logits, table, out=d_hidden[start : start + size])
+                _add_product(d_weight, d_logits.T, h)
+                if d_bias is not None:
+                    d_bias += d_logits.sum(0, dtype=d_bias.dtype)
+        label_score, normaliser = torch.cat(label_scores), torch.cat(normaliser)
+        mean_row = weight.mean(0)
+        mean_score = hidden.to(weight.dtype) @ mean_row + (0.0 if bias is None else bias.mean())
+        nll = (normaliser - label_score).sum()
+        loss = (normaliser - (1 - smoothing) * label_score).sum() - smoothing * mean_score.sum()
+        if backward and smoothing:
+            d_hidden -= (smoothing * mean_row).to(dtype)
+            d_weight -= (smoothing / vocabulary) * hidden.sum(0, dtype=weight.dtype)
+            if d_bias is not None:
+                d_bias -= smoothing * labels.numel() / vocabulary
+        ctx.save_for_backward(d_hidden, d_weight, d_bias)
+        ctx.mark_non_differentiable(nll, correct)
+        return loss, nll, correct
+
+    @staticmethod
+    def backward(ctx, d_loss: Tensor, d_nll: Tensor, d_correct: Tensor):
+        gradients = ctx.saved_tensors
+        return *(None if g is None else g * d_loss.to(g.dtype) for g in gradients), None, None
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """`total += left @ right`, summed in the dtype of `total`, which may be wider than that of the factors."""
+    if total.dtype == left.dtype:
+        total.addmm_(left, right)
+    else:
+        total += left @ right

@@ -1,0 +1,47 @@
+"""Normalisation of the residual stream: the family of norms, and where in a block they stand."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from surd.part import Part
+
+
+class NormOrder(StrEnum):
+    """Where the norm stands in a sub-layer."""
+
+    POST = "post"
+    """x ← norm(x + f(x)). Vaswani et al. 2017."""
+    PRE = "pre"
+    """x ← x + f(norm(x)), and one more norm after the last layer. Xiong et al. 2020 (arXiv 2002.04745)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerNorm(Part, kind="layer"):
+    """(x - mean) / √(variance + epsilon) · gain + bias, over the features of each token. Source: Ba et al. 2016."""
+
+    epsilon: float = 1e-5
+    """Added to the variance."""
+
+    def build(self, width: int) -> "LayerNormLayer":
+        return LayerNormLayer(width, self.epsilon)
+
+
+class LayerNormLayer(nn.Module):
+    """Holds gain and bias of a layer norm; they are kept in fp32 and rounded to the dtype of the activations."""
+
+    def __init__(self, width: int, epsilon: float):
+        super().__init__()
+        self.epsilon = epsilon
+        self.gain = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows width"]:
+        return F.layer_norm(x, self.gain.shape, self.gain.to(x.dtype), self.bias.to(x.dtype), self.epsilon)
+
+
+Norm = LayerNorm

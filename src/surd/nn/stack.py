@@ -1,0 +1,56 @@
+"""Layers one after another; a pre-norm stack ends in a norm, a post-norm stack has it already."""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from surd.nn.block import DecoderLayer, EncoderLayer
+from surd.nn.cache import Cache, KeysValues
+from surd.nn.mask import causal_mask, padding_mask
+from surd.nn.ragged import Layout
+
+
+class Encoder(nn.Module):
+    """`(total, d_model)` -> the same shape, each sequence seen only by itself."""
+
+    def __init__(self, layers: list[EncoderLayer], norm: nn.Module):
+        super().__init__()
+        self.layers, self.norm = nn.ModuleList(layers), norm
+
+    def forward(self, x: Float[Tensor, "total d_model"], layout: Layout) -> Float[Tensor, "total d_model"]:
+        mask = padding_mask(layout, x.dtype)
+        for layer in self.layers:
+            x = layer(x, layout, mask)
+        return self.norm(x)
+
+
+class Decoder(nn.Module):
+    """Target positions see earlier ones of their own sequence, and the source."""
+
+    def __init__(self, layers: list[DecoderLayer], norm: nn.Module):
+        super().__init__()
+        self.layers, self.norm = nn.ModuleList(layers), norm
+
+    def forward(
+        self,
+        x: Float[Tensor, "total d_model"],
+        layout: Layout,
+        memory: Float[Tensor, "source_total d_model"],
+        memory_layout: Layout,
+    ) -> Float[Tensor, "total d_model"]:
+        mask = causal_mask(layout.longest, x.dtype, x.device)
+        memory_mask = padding_mask(memory_layout, x.dtype)
+        for layer in self.layers:
+            x = layer(x, layout, mask, memory, memory_layout, memory_mask)
+        return self.norm(x)
+
+    def start(self, memory: Float[Tensor, "source_total d_model"], memory_layout: Layout, beam: int) -> Cache:
+        """The cache before the first target token."""
+        source = [layer.cross.keys_values(memory, memory_layout) for layer in self.layers]
+        mask = padding_mask(memory_layout, memory.dtype)
+        return Cache(past=[KeysValues() for _ in self.layers], source=source, mask=mask, beam=beam)
+
+    def step(self, x: Float[Tensor, "rows d_model"], cache: Cache) -> Float[Tensor, "rows d_model"]:
+        """One new target token a row."""
+        for layer, past, source in zip(self.layers, cache.past, cache.source, strict=True):
+            x = layer.step(x, past, source, cache.mask)
+        return self.norm(x)

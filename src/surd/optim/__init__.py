@@ -1,0 +1,1 @@
+"""How weights move: families of learning-rate schedules and optimisers."""

@@ -1,0 +1,23 @@
+"""Recipes: the tree of settings of one training; derived from the data, read, written, changed and refused."""
+
+from surd.recipe.derive import choose_task, derive, with_steps
+from surd.recipe.draft import Draft
+from surd.recipe.explain import Row, explain
+from surd.recipe.file import find, override, read, shipped, write
+from surd.recipe.settings import Recipe, Training
+
+__all__ = [
+    "Draft",
+    "Recipe",
+    "Row",
+    "Training",
+    "choose_task",
+    "derive",
+    "explain",
+    "find",
+    "override",
+    "read",
+    "shipped",
+    "with_steps",
+    "write",
+]

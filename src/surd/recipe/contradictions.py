@@ -1,0 +1,121 @@
+"""Contradictions: values that no training could do with, and settings that cannot both be meant; all found together."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isfinite
+
+from surd.errors import unknown
+from surd.nn.dropout import LEVELS
+from surd.nn.tying import Tying
+from surd.recipe.settings import Recipe
+from surd.tasks import names
+
+
+@dataclass(frozen=True)
+class Contradiction:
+    """One line for the user, and the settings it is about."""
+
+    settings: tuple[str, ...]
+    message: str
+
+
+def contradictions(recipe: Recipe) -> list[Contradiction]:
+    """Everything that is wrong with a recipe whose single values have the right types."""
+    return [*_single(recipe), *_between(recipe)]
+
+
+def _single(recipe: Recipe) -> Iterator[Contradiction]:
+    """Values outside the range of their setting."""
+    model, training, optimizer = recipe.model, recipe.training, recipe.training.optimizer
+    if recipe.task not in names():
+        yield _fault("task", unknown("task", recipe.task, names()))
+    counts = {
+        "model.d_model": model.d_model,
+        "model.heads": model.heads,
+        "model.d_k": model.d_k,
+        "model.d_ff": model.d_ff,
+        "model.encoder_layers": model.encoder_layers,
+        "model.decoder_layers": model.decoder_layers,
+        "training.evaluate_every": training.evaluate_every,
+        "training.accumulation": training.accumulation,
+        "training.average": training.average,
+        "training.keep": training.keep,
+    }
+    if training.steps is not None:
+        counts["training.steps"] = training.steps
+    for path, value in counts.items():
+        if value < 1:
+            yield _fault(path, f"expected at least 1, found {value}")
+    for path, value in {"seed": recipe.seed, "training.patience": training.patience}.items():
+        if value < 0:
+            yield _fault(path, f"expected at least 0, found {value}")
+    # A mask is drawn in steps of 1 / LEVELS: what rounds to all of them would drop everything.
+    most = (LEVELS - 1) / LEVELS
+    for path, value in {"model.dropout": model.dropout, "model.attention_dropout": model.attention_dropout}.items():
+        if not 0 <= value <= most:
+            yield _fault(path, f"expected a share from 0 to below 1 ({most:.3f} at most), found {value}")
+    shares = {
+        "training.smoothing": training.smoothing,
+        "training.optimizer.beta1": optimizer.beta1,
+        "training.optimizer.beta2": optimizer.beta2,
+    }
+    for path, value in shares.items():
+        if not 0 <= value < 1:
+            yield _fault(path, f"expected a share from 0 to below 1, found {value}")
+    if not (training.clip >= 0 and isfinite(training.clip)):
+        yield _fault("training.clip", f"expected a norm, or 0 to cut nothing, found {training.clip}")
+    if training.minutes is not None and not (training.minutes > 0 and isfinite(training.minutes)):
+        yield _fault("training.minutes", f"expected more than 0, found {training.minutes}")
+    if not (optimizer.epsilon > 0 and isfinite(optimizer.epsilon)):
+        yield _fault("training.optimizer.epsilon", f"expected more than 0, found {optimizer.epsilon}")
+    if not 0 <= optimizer.decay < 1:
+        yield _fault("training.optimizer.decay", f"expected a share from 0 to below 1, found {optimizer.decay}")
+    yield from _schedule(recipe)
+
+
+def _schedule(recipe: Recipe) -> Iterator[Contradiction]:
+    """Values outside the range of the schedule's settings; members of the family share the names."""
+    schedule, path = recipe.training.schedule, "training.schedule"
+    for name in ("rate", "factor"):
+        value = getattr(schedule, name, 1.0)
+        if not (value > 0 and isfinite(value)):
+            yield _fault(f"{path}.{name}", f"expected more than 0, found {value}")
+    if schedule.warmup < 0:
+        yield _fault(f"{path}.warmup", f"expected at least 0, found {schedule.warmup}")
+    floor, steps = getattr(schedule, "floor", 0.0), getattr(schedule, "steps", None)
+    if not 0 <= floor <= 1:
+        yield _fault(f"{path}.floor", f"expected a share from 0 to 1, found {floor}")
+    if steps is not None and steps <= schedule.warmup:
+        names = f"{path}.steps", f"{path}.warmup"
+        yield _clash(names, f"the floor is reached at update {steps}, before the warm-up of {schedule.warmup} ends")
+
+
+def _between(recipe: Recipe) -> Iterator[Contradiction]:
+    """Settings that are right by themselves and wrong together."""
+    model, training, tokenizer = recipe.model, recipe.training, recipe.tokenizer
+    if model.tying is Tying.ALL and not tokenizer.joint:
+        names = "model.tying", "tokenizer.joint"
+        yield _clash(names, "tying all three matrices needs one vocabulary: set joint to true, or tying to output")
+    if model.position.kind == "sinusoidal" and model.d_model % 2:
+        message = f"model.position = sinusoidal needs an even width (a sine and a cosine), found {model.d_model}"
+        yield _fault("model.d_model", message)
+    if training.steps is None and training.minutes is None:
+        yield _clash(("training.steps", "training.minutes"), "nothing says when to stop: give one of the two")
+    if training.steps is not None and training.minutes is not None:
+        found = f"{training.steps} updates and {training.minutes:g} minutes"
+        yield _clash(("training.steps", "training.minutes"), f"each is a limit, found {found}: give one of the two")
+    if training.steps is not None and training.schedule.warmup > training.steps >= 1:
+        names = "training.schedule.warmup", "training.steps"
+        yield _clash(names, f"a warm-up of {training.schedule.warmup} does not end within {training.steps} updates")
+    if training.steps is not None and training.evaluate_every > training.steps >= 1:
+        names = "training.evaluate_every", "training.steps"
+        found = f"{training.steps} updates, a look every {training.evaluate_every}"
+        yield _clash(names, f"the held-out score would never be seen: {found}")
+
+
+def _fault(path: str, message: str) -> Contradiction:
+    return Contradiction((path,), f"{path}: {message}")
+
+
+def _clash(paths: tuple[str, ...], message: str) -> Contradiction:
+    return Contradiction(paths, f"{' and '.join(paths)}: {message}")

@@ -1,0 +1,197 @@
+"""A draft: the settings that somebody has asked for so far, each with where it comes from; the rest is still open."""
+
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, Self
+
+from surd.errors import Faults, SurdError, nearest
+from surd.part import structure
+from surd.recipe.contradictions import Contradiction, contradictions
+from surd.recipe.describe import settings
+from surd.recipe.document import parse
+from surd.recipe.settings import Recipe
+from surd.recipe.table import Table, get, leaves, merge, put, without
+
+PATHS = ("source", "target", "dev_source", "dev_target")
+"""Settings of `data` that name files."""
+EITHER = (("training.steps", "training.minutes"),)
+"""Settings of which a later voice replaces the other: `training.steps=300` puts a recipe's minutes aside."""
+WORD = re.compile(r"(?P<path>[A-Za-z_][\w-]*(\.[\w-]+)*)\s*=(?P<value>.*)", re.DOTALL)
+"""A setting given on the command line: `a.b=value`."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Plain values as a recipe file holds them, with a reason, and the whole-line comments above, by dotted path."""
+
+    values: Table = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    comments: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    faults: tuple[str, ...] = ()
+    """What could not even be read as a value; told together with all other faults by `check`."""
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Self:
+        """The draft in a recipe file; a value's comment is its reason, and paths in it are relative to the file."""
+        document = parse(path)
+        folder, origin = os.path.dirname(path), f"given in {os.path.basename(path)}"
+        values, data = document.values, document.values.get("data")
+        if isinstance(data, dict):
+            data |= {key: _beside(folder, data[key]) for key in PATHS if isinstance(data.get(key), str)}
+        values = _spelt_out(values)
+        told = document.reasons
+        reasons = {path: told.get(path) or told.get(path.removesuffix(".kind")) or origin for path in leaves(values)}
+        return cls(values, reasons, document.comments)
+
+    def given(self, path: str) -> bool:
+        """Whether somebody asked for this setting, or for something beneath it."""
+        return any(name == path or name.startswith(f"{path}.") for name in self.reasons)
+
+    def with_values(self, values: Mapping[str, Any], origin: str) -> Self:
+        """The draft with more values laid over it, all for one reason; paths may be dotted, None says nothing."""
+        upper: Table = {}
+        for path, value in values.items():
+            if value is not None:
+                put(upper, path, value)
+        upper = _spelt_out(upper)
+        return self.under(Draft(upper, {path: origin for path in leaves(upper)}))
+
+    def with_words(self, words: Sequence[str], origin: str = "given on the command line") -> Self:
+        """The draft with words of the form `a.b=value` laid over it; a value is TOML, or else plain text."""
+        upper: Table = {}
+        faults = list(self.faults)
+        for word in words:
+            try:
+                path, value = read_word(word)
+                put(upper, path, value)
+            except SurdError as error:
+                faults.append(str(error))
+        upper = _spelt_out(upper)
+        reasons = {path: self._in_place(path, upper, origin) for path in leaves(upper)}
+        return replace(self.under(Draft(upper, reasons)), faults=tuple(faults))
+
+    def without(self, path: str) -> Self:
+        """The draft without a setting and all beneath it."""
+        values = without(self.values, path)
+        kept = set(leaves(values))
+        return replace(self, values=values, reasons={name: why for name, why in self.reasons.items() if name in kept})
+
+    def _in_place(self, path: str, upper: Table, origin: str) -> str:
+        """The reason of a value that may replace another, whose comment is kept with it."""
+        before = get(self.values, path)
+        if before is None or before == get(upper, path):
+            return origin
+        return f"{origin}, in place of {_plain(before)} ({self.reasons[path]})"
+
+    def under(self, upper: "Draft") -> Self:
+        """This draft with another laid over it: where both speak, the other one's word and reason count."""
+        lower = self.values
+        for pair in EITHER:
+            for path, other in (pair, pair[::-1]):
+                same_voice = upper.reasons.get(path) == self.reasons.get(other)
+                if upper.given(path) and not upper.given(other) and not same_voice:
+                    lower = without(lower, other)
+        values = merge(lower, upper.values)
+        known = self.reasons | upper.reasons
+        reasons = {path: known[path] for path in leaves(values)}
+        return replace(
+            self,
+            values=values,
+            reasons=reasons,
+            comments=self.comments | upper.comments,
+            faults=self.faults + upper.faults,
+        )
+
+    def check(self) -> None:
+        """Refuses what is wrong in itself, whatever the data will say: all faults together."""
+        tokenizer = self.values.get("tokenizer")
+        stand_in: Table = {"task": "translation", "data": {"source": "pairs.tsv"}, "tokenizer": {"joint": False}}
+        if isinstance(tokenizer, dict) and tokenizer.get("joint") is True:
+            sides = [tokenizer.get(side) for side in ("source", "target")]
+            alike = sides[0] or sides[1]
+            stand_in["tokenizer"] = {"source": alike, "target": alike} if alike and not all(sides) else {}
+        _, told = built(self.values, stand_in, lambda found: all(map(self.given, found.settings)))
+        if lines := [*self.faults, *told]:
+            raise Faults(lines)
+
+
+def built(
+    values: Table, stand_in: Table | None = None, tell: Callable[[Contradiction], bool] = lambda found: True
+) -> tuple[Recipe | None, list[str]]:
+    """The recipe in a table of settings, and its faults: unknown names, wrong types, contradictions to be told.
+
+    What cannot be read is told and replaced by the value in `stand_in`, or else by the default, so that contradictions
+    among the rest are found in the same visit.
+    """
+    base = stand_in or {"task": "translation", "data": {"source": "pairs.tsv"}}
+    lines: list[str] = []
+    rest: Table = merge(base, values)
+    while True:
+        try:
+            recipe = structure(Recipe, rest)
+            break
+        except Faults as error:
+            lines += [_with_leaf(line) for line in error.lines if _with_leaf(line) not in lines]
+            smaller = rest
+            for line in error.lines:
+                smaller = without(smaller, line.partition(": ")[0].removesuffix(".kind"))
+            if smaller == rest:
+                return None, lines
+            rest = merge(base, smaller)
+    return recipe, lines + [found.message for found in contradictions(recipe) if tell(found)]
+
+
+def read_word(word: str) -> tuple[str, Any]:
+    """The path and the value of `a.b=value`."""
+    found = WORD.fullmatch(word)
+    if not found:
+        raise SurdError(f'expected a setting as a.b=value, found "{word}"')
+    text = found["value"].strip()
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError as error:
+        if text[:1] in ('"', "'", "[", "{"):
+            raise SurdError(f"{found['path']}: {text} is no value: {error}") from None
+        value = text
+    return found["path"], value if isinstance(value, bool | int | float | str | list | dict) else text
+
+
+@cache
+def _families() -> frozenset[str]:
+    """The settings that choose a part."""
+    return frozenset(s.path.removesuffix(".kind") for s in settings(Recipe) if s.path.endswith(".kind"))
+
+
+def _spelt_out(values: Table, path: str = "") -> Table:
+    """The values with the bare name of a kind written as a table, so that a part always looks the same."""
+    spelt: Table = {}
+    for key, value in values.items():
+        here = f"{path}.{key}" if path else key
+        if isinstance(value, dict):
+            spelt[key] = _spelt_out(value, here)
+        else:
+            spelt[key] = {"kind": value} if isinstance(value, str) and here in _families() else value
+    return spelt
+
+
+def _beside(folder: str, name: str) -> str:
+    return name if name == "-" else os.path.join(folder, name)
+
+
+def _plain(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _with_leaf(line: str) -> str:
+    """A fault about an unknown name, with the path of the setting that bears that name elsewhere in the tree."""
+    path, _, message = line.partition(": ")
+    if not message.startswith("unknown setting"):
+        return line
+    known = {setting.path.rpartition(".")[2]: setting.path for setting in settings(Recipe)}
+    leaf = nearest(path.rpartition(".")[2], known)
+    elsewhere = leaf and known[leaf].rpartition(".")[0] != path.rpartition(".")[0]
+    return f"{line} Elsewhere there is {known[leaf]}." if elsewhere else line

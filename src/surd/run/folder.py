@@ -1,0 +1,249 @@
+"""A run: the folder that holds a trained model with all it needs; made whole or not at all, checked when opened.
+
+    RUN/run.json            format, task, origin, checksums of the tokenizers     RUN/recipe.toml   every setting
+    RUN/tokenizer/          what turns text into ids and back                     RUN/metrics.jsonl the journal
+    RUN/data/               the prepared corpus, for training alone               RUN/checkpoints/  to go on from
+    RUN/model.safetensors   the weights for use, described by RUN/model.json
+
+No file names a place outside the folder, so it can be moved, copied and sent; none is a pickle.
+"""
+
+import os
+import shutil
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from surd.errors import SurdError, nearest
+from surd.files import read_json, sha256, verify, write_json
+from surd.metrics.score import own_version
+
+if TYPE_CHECKING:
+    import torch
+
+    from surd.data.tokenizer import TokenizerPair
+    from surd.models.seq2seq import Seq2Seq
+    from surd.recipe import Recipe
+    from surd.tasks import Task
+
+FORMAT = 1
+ABOUT, WEIGHTS, MODEL = "run.json", "model.safetensors", "model.json"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run's folder; opening one checks it, and what it holds is read when it is asked for."""
+
+    folder: Path
+
+    @property
+    def recipe_file(self) -> Path:
+        return self.folder / "recipe.toml"
+
+    @property
+    def tokenizer_folder(self) -> Path:
+        return self.folder / "tokenizer"
+
+    @property
+    def data_folder(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def checkpoint_folder(self) -> Path:
+        return self.folder / "checkpoints"
+
+    @classmethod
+    def open(cls, path: Path | str) -> "Run":
+        """The run in that folder; what is no run, newer than this surd, or damaged is a `SurdError`."""
+        folder = Path(path)
+        if not (folder / ABOUT).is_file():
+            raise SurdError(_not_a_run(folder))
+        about = _described(folder / ABOUT, "run")
+        for name, checksum in about["files"].items():
+            verify(folder / name, checksum)
+        return cls(folder)
+
+    @classmethod
+    @contextmanager
+    def create(cls, path: Path | str, task: str, data: Sequence[str]) -> Generator["Run", None, None]:
+        """A new run, to be filled inside the block: recipe, tokenizers and data.
+
+        It is built in a hidden folder and becomes `path` when the block succeeds; when it fails, or is interrupted,
+        nothing is left. `data` are the names, without folders, of the files that it learns from.
+        """
+        final = Path(path)
+        refuse_occupied(final)
+        # A sibling of the final place as far as possible: a rename works within one file system only.
+        staging = _existing_ancestor(final) / f".{final.name}.{os.getpid()}.partial"
+        try:
+            try:
+                staging.mkdir()
+            except OSError as error:
+                raise SurdError(f"{final}: cannot be made ({(error.strerror or str(error)).lower()})") from None
+            run = cls(staging)
+            yield run
+            created = datetime.now(UTC).isoformat(timespec="seconds")
+            about = {"format": FORMAT, "surd": own_version(), "task": task, "created": created, "data": list(data)}
+            write_json(staging / ABOUT, about | {"files": run._tokenizer_checksums()})
+            refuse_occupied(final)
+            final.parent.mkdir(parents=True, exist_ok=True)
+            staging.replace(final)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+
+    @cached_property
+    def recipe(self) -> "Recipe":
+        from surd.recipe import read
+
+        return read(self.recipe_file)
+
+    @cached_property
+    def tokenizers(self) -> "TokenizerPair":
+        from surd.data.tokenizer import TokenizerPair
+
+        return TokenizerPair.load(self.tokenizer_folder)
+
+    @cached_property
+    def task(self) -> "Task":
+        from surd.tasks import named
+
+        return named(self.recipe.task)
+
+    def build_model(self) -> "Seq2Seq":
+        """The recipe's model with first weights, in the size of the run's vocabularies."""
+        from surd.models.seq2seq import Seq2Seq
+
+        return Seq2Seq(self.recipe.model, self.tokenizers.source.size, self.tokenizers.target.size)
+
+    def load_model(
+        self, device: "torch.device | None" = None, precision: Literal["auto", "bf16", "fp32"] = "auto"
+    ) -> "Seq2Seq":
+        """The trained model, ready for use: without dropout, on the best device, in the format that is fast there.
+
+        `precision` is the format of the activations; the weights stay fp32.
+        """
+        import torch
+
+        from surd.device import default_device, default_precision
+        from surd.models.weights import load_weights
+
+        weights = self.weights()
+        model = self.build_model()
+        load_weights(model, weights)
+        device = device or default_device()
+        chosen = default_precision(device) if precision == "auto" else precision
+        model.compute_dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[chosen]
+        return model.to(device).eval()
+
+    def weights(self) -> Path:
+        """The checked file of the weights for use; refused while the training has not finished."""
+        from surd.part import unstructure
+
+        path, description = self.folder / WEIGHTS, self.folder / MODEL
+        if not description.exists():
+            raise SurdError(
+                f"{self.folder}: its training has not finished, so there is no model to use yet. "
+                f"Go on with: surd train --resume {self.folder}"
+            )
+        about = _described(description, "model")
+        if about["architecture"] != unstructure(self.recipe.model):
+            raise SurdError(f"{self.recipe_file}: [model] is not what was trained; put back what {description} says")
+        if sha256(path) not in about["weights"]:
+            raise SurdError(f"{path}: damaged, its content matches no checksum in {description}. Restore it.")
+        return path
+
+    def save_model(self, model: "Seq2Seq", about: Mapping[str, Any]) -> None:
+        """Makes `model` the one for use; `about` (step, scores, …) is kept beside it, in model.json."""
+        from surd.models.weights import save_weights
+        from surd.part import unstructure
+
+        staged = self.folder / f".{WEIGHTS}.partial"
+        try:
+            save_weights(model, staged)
+            checksum = sha256(staged)
+            record = {"format": FORMAT, "architecture": unstructure(self.recipe.model), **about}
+            old = _described(self.folder / MODEL, "model")["weights"] if (self.folder / MODEL).exists() else []
+            # A stop between two renames must leave a model that opens: for a moment both checksums are right.
+            write_json(self.folder / MODEL, record | {"weights": [checksum, *old]})
+            staged.replace(self.folder / WEIGHTS)
+            write_json(self.folder / MODEL, record | {"weights": [checksum]})
+        finally:
+            staged.unlink(missing_ok=True)
+
+    def _tokenizer_checksums(self) -> dict[str, str]:
+        files = sorted(path for path in self.tokenizer_folder.rglob("*") if path.is_file())
+        return {path.relative_to(self.folder).as_posix(): sha256(path) for path in files}
+
+
+def refuse_occupied(path: Path) -> None:
+    """Refuses an output folder that holds anything; a missing or an empty one is free."""
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise SurdError(f"{path}: is a file; name a new folder for the run")
+    if (path / ABOUT).exists():
+        raise SurdError(
+            f"{path}: holds another run. Go on with it by: surd train --resume {path}; or name a new folder."
+        )
+    if names := sorted(item.name for item in path.iterdir()):
+        raise SurdError(f"{path}: is not empty (it holds {_listed(names)}); name a new folder for the run")
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """The runs that lie directly in a folder, by name."""
+    try:
+        return sorted(item for item in folder.iterdir() if (item / ABOUT).is_file())
+    except OSError:
+        return []
+
+
+def _not_a_run(path: Path) -> str:
+    """What was found instead of a run, and the run that was likely meant."""
+    for parent in path.absolute().parents:
+        if (parent / ABOUT).is_file():
+            return f"{path}: not a run itself, but inside one: {parent}"
+    if inside := runs_in(path):
+        return f"{path}: not a run, but it holds {_listed([str(run) for run in inside])}"
+    if not path.exists():
+        found = "no such folder"
+    elif path.is_file():
+        found = f"a file of {path.stat().st_size:,} bytes, not the folder of a run"
+    else:
+        names = sorted(item.name for item in path.iterdir())
+        found = f"a folder without {ABOUT}, so not a run (it holds {_listed(names) if names else 'nothing'})"
+    beside = {run.name: run for run in runs_in(path.parent)}
+    guess = nearest(path.name, beside)
+    if guess:
+        return f"{path}: {found}. Did you mean {beside[guess]}?"
+    return f"{path}: {found}. " + (f"Runs beside it: {_listed(list(beside))}." if beside else "No run is beside it.")
+
+
+def _listed(names: Sequence[str], most: int = 5) -> str:
+    """Names in a row, not all of very many."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _described(path: Path, what: str) -> dict[str, Any]:
+    """A description with a format number: newer formats and other content are refused."""
+    about = read_json(path)
+    version = about.get("format") if isinstance(about, dict) else None
+    if not isinstance(version, int):
+        raise SurdError(f"{path}: damaged, not the description of a {what}")
+    if version > FORMAT:
+        raise SurdError(
+            f"{path}: written by a newer surd ({what} format {version}, this one reads up to {FORMAT}). Update surd."
+        )
+    expected = {"run": ("files", dict), "model": ("weights", list)}[what]
+    if not isinstance(about.get(expected[0]), expected[1]):
+        raise SurdError(f'{path}: damaged, "{expected[0]}" is missing')
+    return about
+
+
+def _existing_ancestor(path: Path) -> Path:
+    """The nearest folder above `path` that exists."""
+    return next(parent for parent in path.absolute().parents if parent.is_dir())

@@ -1,0 +1,81 @@
+"""Report: how good a run is on a text with references, alone or beside another system."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from surd.metrics.score import Score
+from surd.metrics.significance import Comparison, compare
+from surd.run.folder import Run
+from surd.run.translator import Translator
+from surd.run.yardstick import Yardstick
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Scores with their signatures, and the comparison with another system when one was named."""
+
+    system: str
+    basis: str
+    """What was scored and how its output was found, in words."""
+    scores: tuple[Score, ...]
+    """Those of the task, the selecting one first, and the perplexity of the references."""
+    other: str | None
+    comparisons: tuple[Comparison, ...]
+    """By paired bootstrap, one for each metric of the task; none without another system."""
+
+
+def report(
+    path: Path | str,
+    source: Path | str,
+    reference: Path | str | None = None,
+    *,
+    against: Path | str | None = None,
+    columns: str | None = None,
+    beam: int | None = None,
+    length_penalty: float | None = None,
+) -> Report:
+    """The scores of the run `path` on two aligned files, or on one of pairs, read with the run's own `columns`.
+
+    `against` is another run, or a file of output lines. What is wrong with a file is found before anything is decoded.
+    """
+    run = Run.open(path)
+    if reference is None:
+        columns = columns or run.recipe.data.columns
+    yardstick = Yardstick.read(str(source), None if reference is None else str(reference), columns)
+    other = None if against is None else _Other(Path(against), yardstick)
+    translator = Translator(run=run, model=run.load_model())
+    decoding = translator.decoding(beam, length_penalty)
+    outputs = translator.outputs(yardstick.sources, decoding)
+    scores = run.task.score(outputs, yardstick.references)
+    sources, targets = zip(*yardstick.pairs, strict=True)
+    comparisons: list[Comparison] = []
+    if other is not None:
+        metrics = run.task.metrics(yardstick.references)
+        comparisons = compare(metrics, outputs, other.outputs(beam, length_penalty), yardstick.references)
+    return Report(
+        system=str(path),
+        basis=(
+            f"{len(yardstick.sources):,} sources with {len(yardstick.pairs):,} references, "
+            f"beam {decoding.beam}, length penalty {decoding.length_penalty:g}"
+        ),
+        scores=(*scores, translator.perplexity(sources, targets)),
+        other=None if against is None else str(against),
+        comparisons=tuple(comparisons),
+    )
+
+
+class _Other:
+    """The system to compare with: a file is read at once, a run is opened at once and decodes when it is asked."""
+
+    def __init__(self, path: Path, yardstick: Yardstick) -> None:
+        self._sources = yardstick.sources
+        self._lines = yardstick.outputs(str(path)) if path.is_file() else None
+        self._run = Run.open(path) if self._lines is None else None
+
+    def outputs(self, beam: int | None, length_penalty: float | None) -> Sequence[str]:
+        if self._run is None:
+            assert self._lines is not None
+            return self._lines
+        translator = Translator(run=self._run, model=self._run.load_model())
+        return translator.outputs(self._sources, translator.decoding(beam, length_penalty))

@@ -1,0 +1,118 @@
+"""Translator: a trained run in memory, with lines in and lines out, scores and perplexity."""
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, overload
+
+from surd.decode.decoding import Decoding
+from surd.errors import SurdError
+from surd.metrics.perplexity import perplexity
+from surd.metrics.score import References, Score
+from surd.models.seq2seq import Seq2Seq
+from surd.recipe import Recipe
+from surd.run.folder import Run
+from surd.run.text import LINES_AT_ONCE, Answer, Scribe
+
+BATCH_TOKENS = 16_384
+"""Lines × longest source × beam that are decoded together, unless told otherwise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Translator:
+    """A trained model with its tokenizers: lines of text in, lines of text out."""
+
+    run: Run
+    model: Seq2Seq
+
+    @property
+    def recipe(self) -> Recipe:
+        """Every setting that the model was trained with."""
+        return self.run.recipe
+
+    @overload
+    def translate(
+        self, lines: Sequence[str], *, beam: int | None = None, length_penalty: float | None = None
+    ) -> list[str]: ...
+    @overload
+    def translate(
+        self,
+        lines: Sequence[str],
+        *,
+        beam: int | None = None,
+        length_penalty: float | None = None,
+        scores: Literal[True],
+    ) -> list[tuple[str, float]]: ...
+    def translate(
+        self,
+        lines: Sequence[str],
+        *,
+        beam: int | None = None,
+        length_penalty: float | None = None,
+        scores: bool = False,
+    ) -> list[str] | list[tuple[str, float]]:
+        """The best output for each of `lines`, in their order; an empty line stays empty.
+
+        `beam` and `length_penalty` are the recipe's unless given. With `scores` each output comes as (text, score):
+        the sum of log-probabilities in nats by length ** length_penalty, at most 0. A line longer than what the model
+        was trained on is cut, with a warning. Settings out of range raise `SurdError`.
+        """
+        if isinstance(lines, str):
+            raise SurdError("translate: expected a list of lines, found one text; write translate([text])")
+        answers = list(self.stream(lines, self.decoding(beam, length_penalty)))
+        for number, answer in enumerate(answers, start=1):
+            if answer.cut:
+                warnings.warn(f"line {number:,}: {answer.cut_warning}", stacklevel=2)
+        return [(answer.text, answer.score) for answer in answers] if scores else [answer.text for answer in answers]
+
+    def stream(
+        self,
+        lines: Iterable[str],
+        decoding: Decoding | None = None,
+        batch_tokens: int = BATCH_TOKENS,
+        at_once: int = LINES_AT_ONCE,
+    ) -> Iterator[Answer]:
+        """One answer for each of any number of lines, in their order, `at_once` lines being read ahead."""
+        return self.scribe.answer(map(self._joined, lines), decoding or self.recipe.decode, batch_tokens, at_once)
+
+    def outputs(self, lines: Iterable[str], decoding: Decoding) -> list[str]:
+        """The text alone of each answer; too long a line is cut without a word."""
+        return [answer.text for answer in self.stream(lines, decoding)]
+
+    def decoding(self, beam: int | None = None, length_penalty: float | None = None) -> Decoding:
+        """The recipe's way to search, with what is given in its place."""
+        chosen = replace(self.recipe.decode, n_best=1)
+        chosen = chosen if beam is None else replace(chosen, beam=beam)
+        return chosen if length_penalty is None else replace(chosen, length_penalty=length_penalty)
+
+    def score(
+        self,
+        sources: Sequence[str],
+        references: Sequence[str] | References,
+        *,
+        beam: int | None = None,
+        length_penalty: float | None = None,
+    ) -> list[Score]:
+        """The scores of the run's task on `sources`, the selecting one first, and the perplexity of the references.
+
+        `references[i]` is what counts as right for `sources[i]`: one text, or several.
+        """
+        several = [[lines] if isinstance(lines, str) else list(lines) for lines in references]
+        outputs = self.translate(sources, beam=beam, length_penalty=length_penalty)
+        scores = self.run.task.score(outputs, several)
+        pairs = [(source, text) for source, texts in zip(sources, several, strict=True) for text in texts]
+        return [*scores, self.perplexity(*map(list, zip(*pairs, strict=True)))]
+
+    def perplexity(self, sources: Sequence[str], targets: Sequence[str]) -> Score:
+        """The perplexity of the target of each source, a token being a piece of the run's own tokenizer."""
+        return perplexity(*self.scribe.nll([*map(self._joined, sources)], targets, self.recipe.batch.tokens))
+
+    @cached_property
+    def scribe(self) -> Scribe:
+        """The model with its tokenizers."""
+        return Scribe(model=self.model, tokenizers=self.run.tokenizers, longest=self.recipe.data.max_length)
+
+    def _joined(self, line: str) -> str:
+        """A source as the model was shown it: where columns were joined for training, a tab counts as their blank."""
+        return line.replace("\t", " ") if "+" in (self.recipe.data.columns or "") else line

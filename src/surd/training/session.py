@@ -1,0 +1,168 @@
+"""One sitting of a training: model, optimiser, data and folder, and the state that ties them together."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch.optim import Optimizer
+
+from surd.data.batch import Batch
+from surd.data.stream import Prepared
+from surd.device import default_device, default_precision, keep_freed_memory
+from surd.metrics.score import own_version
+from surd.models.seq2seq import Seq2Seq
+from surd.recipe import Recipe
+from surd.run import Run
+from surd.seed import seed_all
+from surd.training.checkpoint import Checkpoints, State
+from surd.training.evaluate import Scorer, watched
+from surd.training.pace import Amount
+from surd.training.verdict import Yardsticks, unigram_entropy
+
+COUNTED_TOKENS = 500_000
+"""About how many target pieces are counted for the frequencies that the verdict is measured against."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """What stays the same object while a training runs."""
+
+    run: Run
+    recipe: Recipe
+    device: torch.device
+    model: Seq2Seq
+    optimizer: Optimizer
+    data: Prepared
+    held_out: Sequence[Batch]
+    scorer: Scorer
+    checkpoints: Checkpoints
+
+    @property
+    def precision(self) -> str:
+        """How the activations are computed."""
+        return "bf16" if self.model.compute_dtype == torch.bfloat16 else "fp32"
+
+    def setting(self) -> dict[str, str]:
+        """What weights can depend on besides recipe and data, to the last bit."""
+        return {
+            "surd": own_version(),
+            "torch": torch.__version__,
+            "device": str(self.device),
+            "precision": self.precision,
+            "threads": str(torch.get_num_threads()),
+        }
+
+    def updates(self, state: State) -> "Iterator[Update]":
+        """The batches of each update from here on, without end, and where each leaves the data."""
+        stream = self._batches(state.epoch, state.batches)
+        while True:
+            group = list(itertools.islice(stream, self.recipe.training.accumulation))
+            _, epoch, done = group[-1]
+            yield Update(tuple(batch.to(self.device) for batch, _, _ in group), epoch, done)
+
+    def _batches(self, epoch: int, start: int) -> Iterator[tuple[Batch, int, int]]:
+        """Batches with their epoch and the number of batches of that epoch consumed with them."""
+        while True:
+            done = start
+            for batch in self.data.batches(self.recipe.batch, self.recipe.seed, epoch, start):
+                done += 1
+                yield batch, epoch, done
+            epoch, start = epoch + 1, 0
+
+    def amount(self) -> Amount:
+        """How much text there is."""
+        sources = len(self.data.texts)
+        return Amount(
+            epoch_tokens=self.data.source_tokens + self.data.target_tokens,
+            epoch_batches=self.epoch_batches(0),
+            held_out_tokens=sum(batch.tokens for batch in self.held_out),
+            held_out_sources=sources,
+            target_length=self.data.target_tokens / self.data.pairs,
+        )
+
+    def epoch_batches(self, epoch: int) -> int:
+        """How many batches an epoch has; it varies a little, as pairs are put together anew."""
+        return self.data.batch_count(self.recipe.batch, self.recipe.seed, epoch)
+
+    def yardsticks(self, start: float) -> Yardsticks:
+        """What the nll of this training is held against."""
+        vocabulary = self.model.vocabularies[1]
+        counted = self._labels()
+        uniform = float(torch.tensor(float(vocabulary)).log())
+        return Yardsticks(uniform=uniform, frequencies=unigram_entropy(counted, vocabulary), start=start)
+
+    def _labels(self) -> Iterator[torch.Tensor]:
+        seen = 0
+        for batch in self.data.batches(self.recipe.batch, self.recipe.seed, 0):
+            yield batch.labels
+            seen += batch.labels.numel()
+            if seen > COUNTED_TOKENS:
+                return
+
+    def resume(self) -> State:
+        """The newest checkpoint restored, or a fresh start; what later sittings need to know is in the state."""
+        steps = self.checkpoints.steps()
+        if steps:
+            return self.checkpoints.restore(steps[-1], self.model, self.optimizer)
+        return State(setting=self.setting())
+
+    def notes(self, state: State) -> tuple[str, ...]:
+        """What a resumed training is not equal in to the one it goes on with."""
+        now = self.setting()
+        changed = [f"{key} {old} before, {now[key]} now" for key, old in state.setting.items() if now.get(key) != old]
+        if not changed:
+            return ()
+        return (f"Goes on correctly, but not equal to the bit: {'; '.join(changed)}.",)
+
+
+@dataclass(frozen=True)
+class Update:
+    """The batches of one update."""
+
+    batches: tuple[Batch, ...]
+    epoch: int
+    consumed: int
+    """Batches of `epoch` consumed when this update is done."""
+
+
+def begin(run: Run) -> Session:
+    """A session in a run's folder, seeded, with first weights."""
+    keep_freed_memory()
+    recipe = run.recipe
+    device = default_device()
+    seed_all(recipe.seed)
+    model = placed(run.build_model(), recipe, device)
+    data = Prepared(run.data_folder)
+    return Session(
+        run=run,
+        recipe=recipe,
+        device=device,
+        model=model,
+        optimizer=recipe.training.optimizer.build(model),
+        data=data,
+        held_out=watched(list(data.held_out_batches(recipe.batch))),
+        scorer=Scorer(task=run.task, tokenizers=run.tokenizers, texts=data.texts, longest=recipe.data.max_length),
+        checkpoints=Checkpoints(run.checkpoint_folder, recipe.training.keep),
+    )
+
+
+def placed(model: Seq2Seq, recipe: Recipe, device: torch.device) -> Seq2Seq:
+    """The model on its device, computing as the recipe says."""
+    chosen = recipe.training.precision
+    chosen = default_precision(device) if chosen == "auto" else chosen
+    model.compute_dtype = torch.bfloat16 if chosen == "bf16" else torch.float32
+    return model.to(device)
+
+
+def advance(state: State, update: Update, loss: float, nll: float, targets: int, tokens: int) -> State:
+    """The state after an update; loss and nll are means over its target tokens."""
+    window = (state.window[0] + loss * targets, state.window[1] + nll * targets, state.window[2] + targets)
+    return replace(
+        state,
+        step=state.step + 1,
+        epoch=update.epoch,
+        batches=update.consumed,
+        tokens=state.tokens + tokens,
+        window=window,
+    )

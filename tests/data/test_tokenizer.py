@@ -1,0 +1,150 @@
+"""Tokenizers: raw text in and the same raw text out, sizes that fit the data, files that are safe to load."""
+
+from pathlib import Path
+
+import pytest
+from data.texts import sentences
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from surd.data.tokenizer import (
+    BPE,
+    Characters,
+    Tokenizer,
+    TokenizerKind,
+    TokenizerPair,
+    Tokenizers,
+    Unigram,
+    Words,
+    learn,
+)
+from surd.errors import Faults, SurdError
+from surd.nn.special import BOS, EOS, PAD, UNK
+from surd.part import structure, unstructure
+
+LINES = [*sentences(300), "Grüße aus 東京 ▁ !", "\ue000", "</s> <unk> <s>"]
+KINDS: list[TokenizerKind] = [BPE(size=500), Unigram(size=330), Characters(), Words()]
+LEARNT = {part.kind: learn(part, LINES) for part in KINDS}
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+@given(text=TEXT)
+@example(text="▁ \ue000\ue001▁▁\ue002")
+@example(text="  double  and outer  ")
+@example(text="<s> </s> <unk> <pad> <0x41> ⁇")
+@example(text="e\u0301\u2028\t")
+@settings(deadline=None)
+def test_subwords_are_lossless_for_any_text(kind: str, text: str) -> None:
+    tokenizer = LEARNT[kind]
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == text
+    assert all(UNK < token < tokenizer.size for token in ids)
+
+
+@pytest.mark.parametrize("kind", ["characters", "words"])
+@given(picked=st.lists(st.sampled_from(LINES), max_size=3))
+@settings(deadline=None)
+def test_symbols_are_lossless_for_known_symbols(kind: str, picked: list[str]) -> None:
+    text = " ".join(picked)
+    assert LEARNT[kind].decode(LEARNT[kind].encode(text)) == text
+
+
+@pytest.mark.parametrize("kind", LEARNT)
+def test_many_at_once_equal_one_by_one(kind: str) -> None:
+    tokenizer, texts = LEARNT[kind], [*LINES, "", "unbekannt"] * 8
+    ids = tokenizer.encode_all(texts)
+    assert ids == [tokenizer.encode(text) for text in texts]
+    assert tokenizer.decode_all(ids) == [tokenizer.decode(row) for row in ids]
+    assert tokenizer.encode("") == [] and tokenizer.decode([]) == ""
+
+
+@pytest.mark.parametrize("kind", LEARNT)
+def test_special_ids_are_no_text(kind: str) -> None:
+    tokenizer = LEARNT[kind]
+    ids = tokenizer.encode("rot blau")
+    assert tokenizer.decode([BOS, *ids, EOS, PAD, PAD]) == "rot blau"
+
+
+def test_what_is_unknown_is_marked() -> None:
+    assert LEARNT["characters"].decode(LEARNT["characters"].encode("roß☃")) == "roß⁇"
+    assert LEARNT["words"].decode(LEARNT["words"].encode("rot ☃ blau")) == "rot ⁇ blau"
+    bare = learn(BPE(size=100, byte_fallback=False), LINES)
+    assert bare.decode(bare.encode("rot☃")) == "rot⁇"
+
+
+def test_a_no_break_space_does_not_separate_words() -> None:
+    words = learn(Words(), ["10\u00a0km weit"])
+    assert words.encode("10\u00a0km  weit") == words.encode("10\u00a0km weit") and words.size == 6
+
+
+def test_symbols_can_be_limited() -> None:
+    lines = ["a a a b b c"]
+    assert learn(Words(minimum_count=2), lines).size == 6
+    assert learn(Words(limit=1), lines).size == 5
+    assert learn(Characters(minimum_count=3), lines).size == 6
+
+
+@pytest.mark.parametrize("part", [BPE(size=50_000), Unigram(size=50_000)])
+def test_a_size_that_was_asked_for_and_does_not_fit_names_the_largest(part: BPE | Unigram) -> None:
+    with pytest.raises(SurdError, match=r"^size: this data allows at most [\d,]+ pieces, found 50,000; ask for"):
+        learn(part, LINES)
+    with pytest.raises(SurdError, match=r"^size: this data allows at least [\d,]+ pieces, found 270; ask for"):
+        learn(type(part)(size=270), LINES)
+
+
+@pytest.mark.parametrize("kind", [BPE, Unigram])
+@given(lines=st.lists(TEXT.filter(bool), min_size=1, max_size=4), size=st.sampled_from([270, 5000]))
+@settings(deadline=None, max_examples=25)
+def test_a_derived_size_always_fits(kind: type[BPE] | type[Unigram], lines: list[str], size: int) -> None:
+    tokenizer = learn(kind(size=size), lines, fit=True)
+    assert [tokenizer.decode(tokenizer.encode(line)) for line in lines] == lines
+
+
+def test_learning_is_a_function_of_the_lines() -> None:
+    for part in KINDS:
+        again = learn(part, LINES)
+        assert again.encode_all(LINES) == LEARNT[part.kind].encode_all(LINES)
+
+
+def test_settings_that_cannot_be_meant() -> None:
+    with pytest.raises(Faults) as caught:
+        BPE(size=100, coverage=0.5)
+    assert caught.value.lines == (
+        "size: expected at least 261 (special ids, bytes and one piece), found 100",
+        "coverage: expected a share between 0.9 and 1, found 0.5",
+    )
+    with pytest.raises(SurdError, match=r"^joint: one vocabulary for both sides needs the same tokenizer"):
+        Tokenizers(joint=True, source=Characters(), target=Words())
+    for part in KINDS:
+        pair = Tokenizers(joint=False, source=part, target=Words())
+        assert structure(Tokenizers, unstructure(pair)) == pair
+
+
+def equal(first: Tokenizer, second: Tokenizer) -> bool:
+    return first.size == second.size and first.encode_all(LINES) == second.encode_all(LINES)
+
+
+@pytest.mark.parametrize("kind", LEARNT)
+def test_a_saved_pair_comes_back(tmp_path: Path, kind: str) -> None:
+    joint = TokenizerPair(LEARNT[kind], LEARNT[kind])
+    joint.save(tmp_path / "joint")
+    loaded = TokenizerPair.load(tmp_path / "joint")
+    assert loaded.joint and equal(loaded.source, joint.source)
+    separate = TokenizerPair(LEARNT[kind], LEARNT["words"])
+    separate.save(tmp_path / "separate")
+    loaded = TokenizerPair.load(tmp_path / "separate")
+    assert equal(loaded.source, separate.source) and equal(loaded.target, separate.target)
+
+
+def test_damaged_tokenizers_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SurdError, match=r"no tokenizer named source: expected source\.model or source\.json"):
+        TokenizerPair.load(tmp_path)
+    (tmp_path / "joint.model").write_bytes(b"\x80\x04not a model")
+    with pytest.raises(SurdError, match=r"joint\.model: damaged"):
+        TokenizerPair.load(tmp_path)
+    (tmp_path / "joint.model").unlink()
+    for content in ("[]", '{"separator": "", "symbols": ["a", 3]}', '{"separator": "x", "symbols": []}', "{"):
+        (tmp_path / "joint.json").write_text(content)
+        with pytest.raises(SurdError, match=r"joint\.json: damaged"):
+            TokenizerPair.load(tmp_path)

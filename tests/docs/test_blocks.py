@@ -1,0 +1,75 @@
+"""What the pages show is run: each `surd` line of a shell block and each block of Python, on a small corpus."""
+
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+SMALL = "model.d_model=16 model.heads=2 model.d_ff=32 model.encoder_layers=1 model.decoder_layers=1"
+SMALL += " training.steps=4 training.evaluate_every=4 decode.factor=1 decode.extra=2"
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
+WORDS = {"two": "zwei", "dogs": "Hunde", "cats": "Katzen", "play": "spielen", "sleep": "schlafen", "in": "im"}
+WORDS |= {"the": "", "snow": "Schnee", "house": "Haus", "garden": "Garten", "young": "junge", "old": "alte"}
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [text for found, text in FENCE.findall(page.read_text(encoding="utf-8")) if found == language]
+
+
+def commands(page: Path) -> list[str]:
+    """The `surd` lines of a page's shell blocks."""
+    return [line for block in blocks(page, "sh") for line in block.splitlines() if line.startswith("surd ")]
+
+
+def run(line: str, folder: Path) -> None:
+    """Runs one line; a training is made small, and takes the place of the run of the same name."""
+    if out := re.search(r"^surd train .*--out (\S+)", line):
+        shutil.rmtree(folder / out[1], ignore_errors=True)
+        source, separator, options = line.partition(" --")
+        line = f"{source} {SMALL}{separator}{options}" if ".toml" not in source else f"{line} {SMALL}"
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    result = subprocess.run(line, shell=True, cwd=folder, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, f"{line}\n{result.stdout}{result.stderr}"
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with everything that the pages name: texts, a recipe, and the run that the README trains."""
+    folder = tmp_path_factory.mktemp("pages")
+    order = random.Random(1)
+    for name, count in (("train", 200), ("dev", 20), ("test", 20)):
+        english = [" ".join(order.sample(sorted(WORDS), 6)) for _ in range(count)]
+        german = [" ".join(filter(None, (WORDS[word] for word in line.split()))) for line in english]
+        for suffix, lines in (("en", english), ("de", german)):
+            (folder / f"{name}.{suffix}").write_text("".join(f"{line}\n" for line in lines))
+        pairs = "".join(f"{one}\t{other}\n" for one, other in zip(english, german, strict=True))
+        (folder / "pairs.tsv").write_text(pairs)
+    (folder / "recipe.toml").write_text('[data]\nsource = "train.en"\ntarget = "train.de"\n')
+    run(next(line for line in commands(PAGES[0]) if line.startswith("surd train")), folder)
+    return folder
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)
+def test_every_command_line_of_a_page_works(page: Path, trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    for line in commands(page):
+        run(line, tmp_path)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+@pytest.mark.usefixtures("compiled")
+def test_every_block_of_python_of_a_page_works(
+    page: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in blocks(page, "python"):
+        exec(compile(block, page.name, "exec"), names)

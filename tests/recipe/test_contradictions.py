@@ -1,0 +1,84 @@
+"""Every value and every pair of values that a recipe refuses, by the message it gives."""
+
+import pytest
+
+from surd.data.corpus import DataSettings
+from surd.errors import Faults
+from surd.recipe import Recipe, Training, override
+from surd.recipe.contradictions import contradictions
+
+SOUND = Recipe(task="translation", data=DataSettings(source="pairs.tsv"), training=Training(steps=5000))
+
+CASES = {
+    "task=translatoin": 'task: unknown task "translatoin". Did you mean "translation"?',
+    "seed=-1": "seed: expected at least 0, found -1",
+    "model.d_model=0": "model.d_model: expected at least 1, found 0",
+    "model.d_model=65": "model.d_model: model.position = sinusoidal needs an even width",
+    "model.heads=0": "model.heads: expected at least 1, found 0",
+    "model.d_k=-2": "model.d_k: expected at least 1, found -2",
+    "model.d_ff=0": "model.d_ff: expected at least 1, found 0",
+    "model.encoder_layers=0": "model.encoder_layers: expected at least 1, found 0",
+    "model.decoder_layers=0": "model.decoder_layers: expected at least 1, found 0",
+    "model.dropout=1.0": "model.dropout: expected a share from 0 to below 1 (0.996 at most), found 1.0",
+    "model.dropout=nan": "model.dropout: expected a share from 0 to below 1",
+    "model.attention_dropout=-0.1": "model.attention_dropout: expected a share from 0 to below 1",
+    "model.norm_order=middle": "model.norm_order: unknown value",
+    "tokenizer.joint=false": "model.tying and tokenizer.joint: tying all three matrices needs one vocabulary",
+    "tokenizer.source=words": "tokenizer.joint: one vocabulary for both sides needs the same tokenizer on both",
+    "tokenizer.source.size=3": "tokenizer.source.size: expected at least",
+    "batch.tokens=0": "batch.tokens: expected at least 1, found 0",
+    "training.steps=0": "training.steps: expected at least 1, found 0",
+    "training.minutes=0": "training.minutes: expected more than 0, found 0.0",
+    "training.patience=-1": "training.patience: expected at least 0, found -1",
+    "training.evaluate_every=0": "training.evaluate_every: expected at least 1, found 0",
+    "training.evaluate_every=6000": "training.evaluate_every and training.steps: the held-out score would never be seen",
+    "training.accumulation=0": "training.accumulation: expected at least 1, found 0",
+    "training.clip=-1": "training.clip: expected a norm, or 0 to cut nothing, found -1.0",
+    "training.clip=inf": "training.clip: expected a norm, or 0 to cut nothing, found inf",
+    "training.average=0": "training.average: expected at least 1, found 0",
+    "training.keep=0": "training.keep: expected at least 1, found 0",
+    "training.smoothing=1": "training.smoothing: expected a share from 0 to below 1, found 1.0",
+    "training.precision=fp16": "training.precision: unknown value",
+    "training.optimizer.beta1=1": "training.optimizer.beta1: expected a share from 0 to below 1, found 1.0",
+    "training.optimizer.beta2=-1": "training.optimizer.beta2: expected a share from 0 to below 1, found -1.0",
+    "training.optimizer.epsilon=0": "training.optimizer.epsilon: expected more than 0, found 0.0",
+    "training.optimizer.decay=2": "training.optimizer.decay: expected a share from 0 to below 1, found 2.0",
+    "training.schedule.rate=0": "training.schedule.rate: expected more than 0, found 0.0",
+    "training.schedule.rate=inf": "training.schedule.rate: expected more than 0, found inf",
+    "training.schedule.warmup=-1": "training.schedule.warmup: expected at least 0, found -1",
+    "training.schedule.warmup=5001": "training.schedule.warmup and training.steps: a warm-up of 5001 does not end within",
+    "training.schedule={kind='paper', factor=0}": "training.schedule.factor: expected more than 0, found 0.0",
+    "training.schedule={kind='cosine', floor=2}": "training.schedule.floor: expected a share from 0 to 1, found 2.0",
+    "training.schedule={kind='cosine', steps=9, warmup=9}": "training.schedule.steps and training.schedule.warmup: the floor",
+    "decode.beam=0": "decode.beam: expected at least 1, found 0",
+    "decode.n_best=6": "decode.n_best: expected 1 to beam (5), found 6",
+}
+
+
+def test_a_sound_recipe_has_none():
+    assert contradictions(SOUND) == []
+
+
+@pytest.mark.parametrize("word", CASES)
+def test_each_is_refused_by_name(word):
+    with pytest.raises(Faults) as caught:
+        override(SOUND, [word])
+    told = [line for line in caught.value.lines if line.startswith(CASES[word])]
+    assert told, caught.value.lines
+
+
+def test_all_of_them_come_together():
+    words = [word for word in CASES if word.startswith("training.") and "schedule" not in word and "steps" not in word]
+    words = list({word.partition("=")[0]: word for word in words}.values())
+    with pytest.raises(Faults) as caught:
+        override(SOUND, [*words, "training.schedule.rate=-1", "model.heads=0"])
+    assert len(caught.value.lines) == len(words) + 2, caught.value.lines
+
+
+def test_a_training_needs_an_end():
+    messages = [found.message for found in contradictions(Recipe(task="translation", data=SOUND.data))]
+    assert messages == ["training.steps and training.minutes: nothing says when to stop: give one of the two"]
+
+
+def test_the_width_of_a_head_need_not_divide_the_model():
+    assert override(SOUND, ["model.heads=3", "model.d_k=7", "model.d_model=50"]).model.d_k == 7

@@ -1,0 +1,86 @@
+"""Text in, text out: in order, one for one, whatever the line, however the lines are cut into chunks."""
+
+import math
+
+import pytest
+import torch
+from run.tiny import PHONES, WORDS, tiny_run
+
+from surd.decode.decoding import Decoding
+from surd.decode.generate import generate
+from surd.nn.ragged import Ragged
+from surd.nn.special import BOS, EOS
+from surd.run.text import Scribe, one_line
+
+DECODING = Decoding(beam=2, factor=0.5, extra=2)
+
+
+@pytest.fixture(scope="module")
+def scribe(tmp_path_factory: pytest.TempPathFactory) -> Scribe:
+    run = tiny_run(tmp_path_factory.mktemp("runs") / "run")
+    return Scribe(model=run.load_model(torch.device("cpu"), "fp32"), tokenizers=run.tokenizers, longest=8)
+
+
+def test_an_answer_is_the_best_hypothesis_as_text(scribe: Scribe) -> None:
+    for word, answer in zip(WORDS, scribe.answer(WORDS, DECODING, 100), strict=True):
+        ids = [*scribe.tokenizers.source.encode(word), EOS]
+        [[hypothesis]] = generate(scribe.model, [ids], DECODING)
+        assert answer.text == scribe.tokenizers.target.decode(hypothesis.tokens)
+        assert answer.score == pytest.approx(hypothesis.score, abs=1e-5)
+        assert answer.cut == 0
+
+
+def test_empty_lines_stay_empty_and_do_not_touch_the_model(scribe: Scribe, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ["", "cat", "   ", "dog", "\t", ""]
+    answers = list(scribe.answer(lines, DECODING, 100))
+    assert [bool(answer.text) for answer in answers] == [False, True, False, True, False, False]
+    monkeypatch.setattr("surd.run.text.generate", None)
+    assert [answer.text for answer in scribe.answer(["", " "], DECODING, 100)] == ["", ""]
+    assert list(scribe.answer([], DECODING, 100)) == []
+
+
+def test_order_and_text_do_not_depend_on_the_chunks(scribe: Scribe) -> None:
+    lines = [*WORDS, "", *reversed(WORDS)]
+    whole = [answer.text for answer in scribe.answer(lines, DECODING, 1000)]
+    for at_once in (1, 3, 17):
+        assert [answer.text for answer in scribe.answer(lines, DECODING, 12, at_once)] == whole
+    assert whole[: len(WORDS)] == whole[:-9:-1]
+
+
+def test_input_is_read_as_it_is_needed(scribe: Scribe) -> None:
+    def endless():
+        while True:
+            yield "cat"
+
+    answers = scribe.answer(endless(), DECODING, 100, at_once=4)
+    assert len({next(answers).text for _ in range(10)}) == 1
+
+
+def test_a_long_line_is_cut_and_says_so(scribe: Scribe) -> None:
+    short, long = scribe.answer(["tomatoto", "tomatotocat"], DECODING, 100)
+    assert (short.cut, long.cut) == (0, 3)
+    assert long.text == short.text
+    assert "last 3 tokens were left out" in long.cut_warning
+
+
+def test_nll_is_that_of_each_pair_alone(scribe: Scribe) -> None:
+    total, tokens = scribe.nll(WORDS, PHONES, batch_tokens=30)
+    expected = 0.0
+    for word, phones in zip(WORDS, PHONES, strict=True):
+        source, target = scribe.tokenizers.source.encode(word), scribe.tokenizers.target.encode(phones)
+        with torch.no_grad():
+            hidden = scribe.model(Ragged.from_lists([[*source, EOS]]), Ragged.from_lists([[BOS, *target]]))
+            probabilities = scribe.model.logits(hidden).log_softmax(-1)
+        expected -= probabilities[range(len(target) + 1), [*target, EOS]].sum().item()
+    assert total == pytest.approx(expected, rel=1e-5)
+    assert tokens == sum(len(phones.split()) + 1 for phones in PHONES)
+    assert total / tokens == pytest.approx(math.log(scribe.tokenizers.target.size), abs=1.5)
+
+
+def test_nll_leaves_out_pairs_without_a_source(scribe: Scribe) -> None:
+    assert scribe.nll(["cat", ""], ["K AE T", "D"], 100)[1] == 4
+    assert scribe.nll([""], ["D"], 100) == (0.0, 0)
+
+
+def test_no_line_end_leaves_the_model() -> None:
+    assert one_line("a\nb\r\nc") == "a b  c"

@@ -1,0 +1,63 @@
+"""The loop: when it ends, what it says early on, and what it does when the loss is not a number."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from training.tiny import tiny, write_pairs
+
+from surd.errors import SurdError
+from surd.training import loop
+from surd.training.checkpoint import Checkpoints, Evaluation
+from surd.training.events import Evaluated, Event, Finished, Progress, Verdict
+from surd.training.loop import better
+from surd.training.start import plan, train_new
+
+
+def run_all(folder: Path, *words: str) -> list[Event]:
+    """The events of a whole training in `folder/run`."""
+    draft = tiny(write_pairs(folder / "pairs.tsv"), "training.evaluate_every=5", *words)
+    return list(train_new(plan(draft), folder / "run"))
+
+
+@pytest.mark.usefixtures("compiled")
+def test_patience_ends_a_training_that_stands_still(tmp_path: Path) -> None:
+    events = run_all(tmp_path, "training.steps=500", "training.patience=2", "training.schedule.rate=1e-9")
+    finished = events[-1]
+    assert isinstance(finished, Finished)
+    assert finished.step < 500
+    assert "has not improved for 2 evaluations" in finished.why
+    looks = [event for event in events if isinstance(event, Evaluated)]
+    assert [event.best for event in looks[-2:]] == [False, False]
+    verdicts = [event for event in events if isinstance(event, Verdict)]
+    assert not any(event.learning for event in verdicts)
+
+
+@pytest.mark.usefixtures("compiled")
+def test_a_loss_that_is_not_a_number_stops_and_keeps_the_last_good_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, taken = loop.train_step, []
+
+    def broken(*arguments: object) -> object:
+        taken.append(step(*arguments))
+        return replace(taken[-1], loss=float("nan"), finite=len(taken) < 8)
+
+    monkeypatch.setattr(loop, "train_step", broken)
+    with pytest.raises(SurdError, match=r"stopped at step 8: the loss is not a number.*checkpoint of step 5 is good"):
+        run_all(tmp_path, "training.steps=20")
+    assert Checkpoints(tmp_path / "run" / "checkpoints").steps() == [5]
+
+
+@pytest.mark.usefixtures("compiled")
+def test_the_rate_follows_the_schedule(tmp_path: Path) -> None:
+    events = run_all(tmp_path, "training.steps=8", "training.schedule.warmup=2")
+    rates = [event.learning_rate for event in events if isinstance(event, Progress)]
+    assert rates == [0.005 * min(step / 2, (2 / step) ** 0.5) for step in range(1, 9)]
+
+
+def test_equal_scores_are_told_apart_by_their_nll() -> None:
+    old = Evaluation(step=1, score=0.0, nll=5.0)
+    assert better(Evaluation(step=2, score=0.0, nll=4.0), old, higher=True)
+    assert not better(Evaluation(step=2, score=0.0, nll=6.0), old, higher=True)
+    assert better(Evaluation(step=2, score=-1.0, nll=9.0), old, higher=False)

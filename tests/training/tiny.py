@@ -1,0 +1,37 @@
+"""A training that takes seconds: words to be written backwards, and a model that can just do it."""
+
+import random
+from pathlib import Path
+
+from surd.recipe import Draft
+
+WORDS = [
+    "model.d_model=32",
+    "model.heads=2",
+    "model.d_ff=64",
+    "model.encoder_layers=1",
+    "model.decoder_layers=1",
+    "model.dropout=0.1",
+    "batch.tokens=512",
+    "training.precision=fp32",
+    "training.schedule.kind=inverse_root",
+    "training.schedule.rate=0.005",
+    "training.schedule.warmup=4",
+    "training.average=2",
+    "decode.beam=2",
+]
+"""Settings for it, as words of the command line."""
+
+
+def write_pairs(path: Path, pairs: int = 600, letters: str = "abcdef", longest: int = 6) -> Path:
+    """A file of that many words with their reversals, the same at every call."""
+    draw = random.Random(pairs)
+    words = ("".join(draw.choices(letters, k=draw.randint(2, longest))) for _ in range(pairs))
+    path.write_text("".join(f"{word}\t{word[::-1]}\n" for word in words))
+    return path
+
+
+def tiny(source: Path, *words: str) -> Draft:
+    """The draft of such a training, with more settings laid over it."""
+    draft = Draft().with_values({"task": "transduction", "data.source": str(source)}, "given in a test")
+    return draft.with_words([*WORDS, *words])
