@@ -1,6 +1,7 @@
 """The sides of the training benchmark: one model each, the same optimiser, loss and clipping, the same kind of step."""
 
 import contextlib
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from marian import copy_weights, marian
 from surd.data.batch import Batch
 from surd.models.seq2seq import Seq2Seq
+from surd.nn.ragged import Ragged
 from surd.optim.optimizer import AdamW
 from surd.training.step import train_step
 
@@ -52,12 +54,21 @@ class Arm(Protocol):
 class Ours:
     """surd's own training step."""
 
-    def __init__(self, name: str, model: Seq2Seq, dtype: torch.dtype, optimizer: AdamW) -> None:
-        model.compute_dtype = dtype
-        self.name, self.model, self.optimizer = name, model, optimizer.build(model)
+    def __init__(self, start: Seq2Seq, dtype: torch.dtype, optimizer: AdamW) -> None:
+        self.name, self.model = named(dtype), copy.deepcopy(start)
+        self.model.compute_dtype = dtype
+        self.optimizer = optimizer.build(self.model)
 
     def step(self, batch: Batch, padded: Padded) -> float:
-        return train_step(self.model, [batch], self.optimizer, clip=CLIP, smoothing=SMOOTHING).loss
+        # Made anew, as in a training: a layout keeps what it has worked out, and no batch is met twice there.
+        source, target = (Ragged(side.tokens, side.lengths) for side in (batch.source, batch.target))
+        new = Batch(source, target, batch.labels, batch.numbers)
+        return train_step(self.model, [new], self.optimizer, clip=CLIP, smoothing=SMOOTHING).loss
+
+
+def named(dtype: torch.dtype) -> str:
+    """What our side is called when it computes in `dtype`."""
+    return "ours bf16" if dtype == torch.bfloat16 else "ours fp32"
 
 
 class HuggingFace:

@@ -7,7 +7,6 @@ Hugging Face: bf16 moves some outputs, so equal tokens are not demanded.
 
 import importlib.util
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +23,7 @@ from surd.decode.decoding import Decoding
 from surd.decode.generate import generate
 from surd.models.seq2seq import Seq2Seq
 from surd.nn.ragged import Ragged
-from surd.nn.special import BOS, EOS, PAD, SPECIALS, UNK
+from surd.nn.special import EOS, PAD
 from texts import read_lines
 
 BEAM, SENTENCES = 4, 64
@@ -87,9 +86,11 @@ def engines(model: Seq2Seq) -> list[Arm]:
         Arm("ours fp32", lambda batch: by_surd(model, torch.float32, batch)),
     ]
     if default is not torch.float32:
-        arms.append(Arm("ours default", lambda batch: by_surd(model, default, batch)))
+        arms.append(Arm("ours bf16", lambda batch: by_surd(model, default, batch)))
     if importlib.util.find_spec("ctranslate2"):
-        arms += [by_ctranslate2(theirs, kind) for kind in ("float32", "int8")]
+        from ctranslate import engine
+
+        arms += [Arm(f"CTranslate2 {kind}", engine(theirs, kind, SETTINGS)) for kind in ("float32", "int8")]
     return arms
 
 
@@ -112,43 +113,6 @@ def by_hugging_face(model: MarianMTModel, sources: Outputs) -> Outputs:
             bad_words_ids=[[PAD]],
         )
     return [upto_end(row[1:].tolist()) for row in found]
-
-
-def by_ctranslate2(model: MarianMTModel, kind: str) -> Arm:
-    """The same weights in CTranslate2; it takes and gives pieces, so ids are spelled as numbers."""
-    import ctranslate2
-
-    names = [*SPECIALS, *map(str, range(len(SPECIALS), model.config.vocab_size))]
-    with tempfile.TemporaryDirectory() as folder:
-        convert(model, names, Path(folder) / "model", kind)
-        translator = ctranslate2.Translator(
-            str(Path(folder) / "model"), compute_type=kind, intra_threads=torch.get_num_threads(), inter_threads=1
-        )
-
-    def decode(sources: Outputs) -> Outputs:
-        pieces = [[names[token] for token in source] for source in sources]
-        limit = SETTINGS.limit(max(map(len, sources)))
-        found = translator.translate_batch(pieces, beam_size=BEAM, length_penalty=1.0, max_decoding_length=limit)
-        return [
-            [names.index(piece) if piece in SPECIALS else int(piece) for piece in one.hypotheses[0]] for one in found
-        ]
-
-    return Arm(f"CTranslate2 {kind}", decode)
-
-
-def convert(model: MarianMTModel, names: list[str], folder: Path, kind: str) -> None:
-    """Writes the model in CTranslate2's format, without the tokenizer that its own converter asks for."""
-    from ctranslate2.converters.transformers import MarianMTLoader
-
-    spec = MarianMTLoader().get_model_spec(model)
-    spec.register_source_vocabulary(names)
-    spec.register_target_vocabulary(names)
-    spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = SPECIALS[BOS], SPECIALS[EOS], SPECIALS[UNK]
-    spec.config.decoder_start_token = SPECIALS[BOS]
-    spec.validate()
-    spec.optimize(quantization=kind)
-    folder.mkdir()
-    spec.save(str(folder))
 
 
 def upto_end(tokens: list[int]) -> list[int]:

@@ -117,7 +117,8 @@ def train(data: Path, out: Path, small: bool) -> dict[str, Any]:
             write_lines(files[f"{part}.{side}"], read_lines(data / f"{theirs}.{side}.gz")[:count])
     run = out / "run"
     call = [files["train.en"], files["train.de"], "--dev", files["dev.en"], files["dev.de"], "--recipe", "multi30k"]
-    spoken = launch.train(run, call, (f"training.evaluate_every={STEPS}", *(SMALL if small else ())), STEPS)
+    words = [f"training.evaluate_every={STEPS}", f"training.schedule.warmup={STEPS // 2}", *(SMALL if small else ())]
+    spoken = launch.train(run, call, words, STEPS)
     began = time.perf_counter()
     launch.translate(run, files["dev.en"], out / "dev.hyp")
     seconds = time.perf_counter() - began

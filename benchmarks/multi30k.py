@@ -52,7 +52,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--raw", action="store_true", help="the text as it lies, a derived recipe, cased scores")
     parser.add_argument("--results", type=Path, default=report.RESULTS, help="folder for the result files")
-    return parser.parse_args()
+    return parser.parse_intermixed_args()
 
 
 def raw_files(data: Path) -> dict[str, Path]:

@@ -48,7 +48,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, help="updates; the recipe's own number when left out")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--results", type=Path, default=report.RESULTS, help="folder for the result files")
-    return parser.parse_args()
+    return parser.parse_intermixed_args()
 
 
 def prepare(source: Path, target: Path) -> Path:

@@ -54,6 +54,6 @@ def write(name: str, title: str, result: Mapping[str, Any], table: str, folder: 
 
 
 def markdown_table(heads: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
-    """A table of Markdown."""
+    """A table of Markdown; a bar inside a cell, as signatures have, is escaped."""
     lines = [heads, tuple("---" for _ in heads), *rows]
-    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+    return "\n".join("| " + " | ".join(str(cell).replace("|", r"\|") for cell in line) + " |" for line in lines)

@@ -6,7 +6,6 @@ on the same batches and compares the losses. `decode` translates with a trained 
 """
 
 import argparse
-import copy
 import statistics
 import time
 from pathlib import Path
@@ -15,12 +14,12 @@ from typing import Any
 import torch
 
 import report
-from arms import SMOOTHING, Arm, HuggingFace, Ours, Padded
+from arms import SMOOTHING, Arm, HuggingFace, Ours, Padded, named
 from corpus import length_sorted_batches
 from marian import trainable
 from rounds import alternate, faster, ratios, spelled
 from surd.data.batch import Batch
-from surd.device import default_device, default_precision
+from surd.device import default_device, default_precision, keep_freed_memory
 from surd.models.seq2seq import Architecture, Seq2Seq
 from surd.nn.norm import NormOrder
 from surd.nn.tying import Tying
@@ -53,6 +52,7 @@ WINDOW = 10
 def main() -> None:
     arguments = parse()
     torch.set_num_threads(arguments.threads)
+    keep_freed_memory()  # as surd's training does; here both sides have it
     seed_all(arguments.seed)
     {"train": train, "losses": losses, "decode": decode}[arguments.what](arguments)
 
@@ -68,6 +68,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=100, help="updates (losses)")
     parser.add_argument("--sentences", type=int, default=256, help="sentences a round (decode)")
     parser.add_argument("--tokens", type=int, default=8192, help="padded tokens a side of a batch (train, losses)")
+    parser.add_argument(
+        "--bf16", action="store_true", help="time ours in bf16 also where that is not the default (train)"
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--results", type=Path, default=report.RESULTS, help="folder for the result files")
@@ -80,7 +83,7 @@ def train(arguments: argparse.Namespace) -> None:
     # From short sentences to long ones, at equal distances: an epoch in small.
     chosen = [batches[(2 * n + 1) * len(batches) // (2 * arguments.batches)] for n in range(arguments.batches)]
     padded = [Padded.of(batch) for batch in chosen]
-    arms = training_arms(Seq2Seq(TINY, VOCABULARY, VOCABULARY), longest)
+    arms = training_arms(Seq2Seq(TINY, VOCABULARY, VOCABULARY), longest, arguments.bf16)
     check_equal_parameters(arms)
     for arm in arms:
         set_rate(arm, SCHEDULE(1, 1, TINY.d_model))
@@ -103,6 +106,7 @@ def train(arguments: argparse.Namespace) -> None:
         "seconds": seconds,
         "tokens_per_second": {name: round(tokens / statistics.median(times)) for name, times in seconds.items()},
         "base": base,
+        "default": named(default_dtype()),
         "ratios": ratios(seconds, base),
     }
     report.write("speed-train", "Training speed, tiny model", result, speed_table(result), arguments.results)
@@ -119,17 +123,15 @@ def decode(arguments: argparse.Namespace) -> None:
     )
 
 
-def training_arms(start: Seq2Seq, longest: int) -> list[Arm]:
-    """All arms from the same weights; ours at its default precision comes last, and in fp32 when that is another."""
-    arms: list[Arm] = [
+def training_arms(start: Seq2Seq, longest: int, bf16: bool) -> list[Arm]:
+    """All arms, from the same weights."""
+    dtypes = [torch.float32] + [torch.bfloat16] * (bf16 or default_dtype() is torch.bfloat16)
+    return [
         HuggingFace("HF fp32 eager", start, longest, "eager", OPTIMIZER),
         HuggingFace("HF fp32 sdpa", start, longest, "sdpa", OPTIMIZER),
         HuggingFace("HF bf16 autocast", start, longest, "sdpa", OPTIMIZER, autocast=True),
-        Ours("ours fp32", copy.deepcopy(start), torch.float32, OPTIMIZER),
+        *(Ours(start, dtype, OPTIMIZER) for dtype in dtypes),
     ]
-    if default_dtype() is not torch.float32:
-        arms.append(Ours("ours default", copy.deepcopy(start), default_dtype(), OPTIMIZER))
-    return arms
 
 
 def losses(arguments: argparse.Namespace) -> None:
@@ -140,7 +142,7 @@ def losses(arguments: argparse.Namespace) -> None:
     start = Seq2Seq(TINY, VOCABULARY, VOCABULARY)
     arms: list[Arm] = [
         HuggingFace("HF fp32 sdpa", start, longest, "sdpa", OPTIMIZER),
-        Ours("ours default", copy.deepcopy(start), default_dtype(), OPTIMIZER),
+        Ours(start, default_dtype(), OPTIMIZER),
     ]
     check_equal_parameters(arms)
     curves: dict[str, list[float]] = {arm.name: [] for arm in arms}
@@ -178,7 +180,8 @@ def speed_table(result: dict[str, Any]) -> str:
     told = (
         f"{result['parameters']:,} parameters on each side; {result['batches']} batches of about "
         f"{result['real_tokens_a_batch']:,} real tokens (source and target together, {result['padding']:.1%} padding); "
-        f"{result['threads']} threads; medians of {rounds} rounds, ratios within a round (smallest–largest).\n\n"
+        f"{result['threads']} threads; medians of {rounds} rounds, ratios within a round (smallest–largest). "
+        f"surd's default here: {result['default']}.\n\n"
     )
     return told + report.markdown_table(("arm", "tokens a second", f"times {base}"), rows)
 

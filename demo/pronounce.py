@@ -93,14 +93,18 @@ def write_parts(listed: Listed, folder: Path) -> dict[str, Listed]:
 
 
 def train(folder: Path, recipe: list[str]) -> int:
-    """`surd train`, from the last checkpoint where an earlier call was interrupted; gives its exit status."""
+    """`surd train`, from where an earlier call was interrupted if there is one; gives its exit status."""
     run = folder / "run"
-    if any((run / "checkpoints").glob("step-*")):
+    if (run / "run.json").is_file():
         call = ["--resume", str(run)]
     else:
         call = [str(folder / "train.tsv"), "--dev", str(folder / "watched.tsv"), "--out", str(run), *recipe]
     print(f"surd train {' '.join(call)}", flush=True)
-    return subprocess.run([sys.executable, "-m", "surd", "train", *call]).returncode
+    process = subprocess.Popen([sys.executable, "-m", "surd", "train", *call])
+    try:
+        return process.wait()
+    except KeyboardInterrupt:  # it reaches surd too, which now writes a checkpoint: wait for that
+        return process.wait()
 
 
 def word_error_rate(run: Path, listed: Listed) -> float:

@@ -9,7 +9,9 @@ from run.tiny import WORDS, tiny_run, write_lines
 
 import surd
 from surd.cli import main
+from surd.commands.translate import counted
 from surd.run import Run
+from surd.run.text import Answer
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +51,11 @@ def test_greedy_is_a_beam_of_one(run: Run, tmp_path: Path, capfdbinary: pytest.C
     assert capfdbinary.readouterr().out == greedy
     assert main(["translate", str(run.folder), source, "--greedy", "--beam", "4"]) == 2
     assert b"does not go with --beam 4" in capfdbinary.readouterr().err
+    for words in (["--bem", "3"], ["--bem=3"], [source, "--bem", "3"]):
+        assert main(["translate", str(run.folder), *words]) == 2
+        assert b'Did you mean "--beam"?' in capfdbinary.readouterr().err
+    assert main(["translate", str(run.folder), source, source]) == 2
+    assert b"expected one file to translate, found 2" in capfdbinary.readouterr().err
 
 
 def test_a_long_line_is_named_on_standard_error(
@@ -67,9 +74,9 @@ def test_a_mistake_is_one_message_and_leaves_no_file(
 ) -> None:
     (tmp_path / "latin").write_bytes(b"cat\n" * 3 + b"caf\xe9\n")
     type_in(monkeypatch, b"cat\ncaf\xe9\n")
-    source = {"input": ["nothing"], "path": ["latin"], "encoding": ["latin"], "piped encoding": []}[kind]
+    source = {"input": ["nothing"], "path": ["latin"], "encoding": ["latin"], "piped encoding": ["-"]}[kind]
     folder = tmp_path / "no-run" if kind == "path" else run.folder
-    words = ["translate", str(folder), *(str(tmp_path / name) for name in source)]
+    words = ["translate", str(folder), *(name if name == "-" else str(tmp_path / name) for name in source)]
     assert main([*words, "--output", str(tmp_path / "out")]) == 2
     err = capfdbinary.readouterr().err.decode()
     message = {
@@ -80,3 +87,24 @@ def test_a_mistake_is_one_message_and_leaves_no_file(
     }[kind]
     assert message in err and err.startswith("error: ") and "Traceback" not in err
     assert [path.name for path in tmp_path.iterdir()] == ["latin"]
+
+
+def test_a_count_is_shown_only_where_somebody_watches(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = [Answer(text=word, score=0.0) for word in WORDS]
+    monkeypatch.setattr("surd.commands.translate.COUNTED", 3)
+    assert list(counted(answers, Path("out"))) == answers
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert list(counted(answers, Path("out"))) == answers
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\r") == 2 and "6 lines, " in err and err.endswith("a second\n")
+
+
+def test_a_training_that_goes_on_is_noted(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    run = tiny_run(tmp_path / "run")
+    run.save_model(run.build_model(), {"step": 20, "finished": False})
+    assert main(["translate", str(run.folder), str(write_lines(tmp_path / "empty", [""]))]) == 0
+    out, err = capfdbinary.readouterr()
+    assert out == b"\n" and b"note: " in err and b"up to update 20" in err

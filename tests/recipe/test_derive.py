@@ -146,7 +146,9 @@ def test_minutes_become_steps(text):
 
 def test_few_pairs_have_small_batches(text, words):
     assert derive(text)[0].batch.tokens == 256
-    assert derive(enlarged(words, 120_000))[0].batch.tokens == get(Draft.read(find("pronunciation")).values, "batch.tokens")
+    assert derive(enlarged(words, 120_000))[0].batch.tokens == get(
+        Draft.read(find("pronunciation")).values, "batch.tokens"
+    )
 
 
 def test_what_was_asked_stands(text):

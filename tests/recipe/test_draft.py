@@ -7,7 +7,13 @@ from surd.recipe import Draft
 
 
 def test_words_are_toml_or_plain_text():
-    words = ["model.d_model=256", "model.dropout = .5", "training.clip=1e1", "data.columns=1+2,3", "tokenizer.joint=true"]
+    words = [
+        "model.d_model=256",
+        "model.dropout = .5",
+        "training.clip=1e1",
+        "data.columns=1+2,3",
+        "tokenizer.joint=true",
+    ]
     draft = Draft().with_words([*words, 'task="translation"', "training.schedule=cosine", "training.schedule.rate=1"])
     assert draft.values["model"] == {"d_model": 256, "dropout": 0.5}
     assert draft.values["data"] == {"columns": "1+2,3"}
@@ -21,13 +27,15 @@ def test_words_are_toml_or_plain_text():
 def test_four_faults_of_a_file_come_in_one_message(tmp_path):
     path = tmp_path / "recipe.toml"
     path.write_text(
-        '[model]\nheads = "eight"\nd_modle = 64\ndropout = 1.5\n[training.schedule]\nkind = "cosin"\n[data]\nsource = "a"\n'
+        '[model]\nheads = "eight"\nd_modle = 64\ndropout = 1.5\n[training.schedule]\nkind = "cosin"\n'
     )
     with pytest.raises(Faults) as caught:
         Draft.read(path).check()
     lines = sorted(caught.value.lines)
     assert len(lines) == 4, lines
-    assert lines[0].startswith('model.d_modle: unknown setting "d_modle". Did you mean "d_model"? There is: d_model, heads')
+    assert lines[0].startswith(
+        'model.d_modle: unknown setting "d_modle". Did you mean "d_model"? There is: d_model, heads'
+    )
     assert lines[1].startswith("model.dropout: expected a share from 0 to below 1")
     assert lines[2] == 'model.heads: expected a whole number, found "eight"'
     assert lines[3].startswith('training.schedule.kind: unknown kind "cosin". Did you mean "cosine"?')
@@ -38,14 +46,14 @@ def test_faults_of_words_come_with_those_of_the_file(tmp_path):
     path.write_text("[training]\nwarmup = 3\nsteps = 0\n")
     with pytest.raises(Faults) as caught:
         Draft.read(path).with_words(["nonsense", "model.heads=[1", "model=3", "model.d_k=4"]).check()
-    assert [line.partition(" ")[0] for line in caught.value.lines] == [
+    assert {line.partition(" ")[0] for line in caught.value.lines} == {
         "expected",
         "model.heads:",
         "model.d_k:",
         "training.warmup:",
         "model:",
         "training.steps:",
-    ]
+    }
     assert "Elsewhere there is training.schedule.warmup." in str(caught.value)
 
 
@@ -91,6 +99,12 @@ def test_a_single_side_says_nothing_against_a_joint_vocabulary():
     with pytest.raises(Faults, match=r"tokenizer\.joint: one vocabulary"):
         words = ["tokenizer.source.kind=characters", "tokenizer.target.kind=words", "tokenizer.joint=true"]
         Draft().with_words(words).check()
+
+
+def test_what_chooses_no_kind_fits_any():
+    Draft().with_words(["training.schedule.floor=0.1", "tokenizer.source.limit=5"]).check()
+    with pytest.raises(Faults, match='unknown setting "flor"'):
+        Draft().with_words(["training.schedule.flor=0.1"]).check()
 
 
 def test_what_is_still_open_is_no_contradiction():

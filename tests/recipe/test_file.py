@@ -22,7 +22,7 @@ from surd.recipe import Draft, Recipe, Training, find, override, read, shipped, 
 from surd.recipe.document import parse
 from surd.tasks import names
 
-BASE = Recipe(task="translation", data=DataSettings(source="/pairs.tsv"), training=Training(steps=1000))
+BASE = Recipe(task="translation", data=DataSettings(source="/pairs.tsv"), training=Training(steps=5000))
 
 counts = st.integers(1, 10**6)
 shares = st.floats(0, 0.99)
@@ -128,7 +128,13 @@ def test_the_comments_of_a_users_file_survive(tmp_path):
     recipe = replace(BASE, data=DataSettings(source="/a.tsv"), training=Training(steps=800))
     write(recipe, run, draft.reasons, draft.comments)
     text = run.read_text()
-    for words in ("# Ours, of spring.", "# the cleaned one", "# from the archive", "# longer was no better", "measured"):
+    for words in (
+        "# Ours, of spring.",
+        "# the cleaned one",
+        "# from the archive",
+        "# longer was no better",
+        "measured",
+    ):
         assert words in text
     assert "steps = 800" in text
     assert "given on the command line, in place of 700 (measured)" in text
@@ -139,7 +145,7 @@ def test_a_rewritten_file_keeps_what_still_holds(tmp_path):
     path = tmp_path / "recipe.toml"
     write(BASE, path, {"training.steps": "a limit", "model.d_model": "the paper's"})
     path.write_text(path.read_text().replace("[model]", "# wide enough\n[model]"))
-    write(override(BASE, ["training.steps=900"]), path, {"training.evaluate_every": "often"})
+    write(override(BASE, ["training.steps=6000"]), path, {"training.evaluate_every": "often"})
     document = parse(path)
     assert document.comments["model"] == ("wide enough",)
     assert document.reasons["model.d_model"] == "the paper's"

@@ -151,9 +151,13 @@ def test_a_recipe_changed_after_training_is_refused(run: Run) -> None:
     assert Run.open(run.folder).recipe.decode.beam == 2
 
 
-def test_an_unfinished_training_has_no_model_to_use(run: Run) -> None:
+def test_an_unfinished_training_says_so_or_has_no_model_to_use(run: Run) -> None:
+    assert run.note() == ""
+    run.save_model(run.build_model(), {"step": 20, "finished": False})
+    assert "has not finished, this is the best model up to update 20" in run.note()
+    run.load_model()
     (run.folder / "model.json").unlink()
-    refused(run.folder, "its training has not finished", f"surd train --resume {run.folder}")
+    refused(run.folder, "its training has hardly begun", f"surd train --resume {run.folder}")
 
 
 def test_a_stop_between_the_renames_of_a_save_leaves_a_model_that_opens(

@@ -124,6 +124,16 @@ def test_what_a_kill_leaves_half_written_does_not_count(model: Seq2Seq, tmp_path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000001", "step-000003"]
 
 
+def test_a_kill_between_keeping_the_weights_and_dropping_the_rest(model: Seq2Seq, tmp_path: Path) -> None:
+    optimizer, checkpoints = stepped(model), Checkpoints(tmp_path, keep=1)
+    first = checkpoints.save(evaluated(1), model, optimizer)
+    (tmp_path / "averaging").mkdir()
+    (checkpoints.path(1) / "weights.safetensors").rename(tmp_path / "averaging" / "step-000001.safetensors")
+    checkpoints.save(evaluated(2, first.best, first.recent), model, optimizer)
+    assert checkpoints.steps() == [2]
+    assert checkpoints.weights(1).exists()
+
+
 def test_averaging_is_the_mean_of_each_number(tmp_path: Path) -> None:
     models = [Seq2Seq(ARCHITECTURE, 12, 12) for _ in range(3)]
     checkpoints = Checkpoints(tmp_path, keep=3)

@@ -43,4 +43,4 @@ def test_measuring_moves_nothing() -> None:
     costs = measure(model, recipe, [[batch]] * 5, amount)
     assert torch.equal(state, torch.get_rng_state())
     assert all(torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
-    assert costs.update > 0 and costs.evaluation > 0 and costs.final > costs.evaluation and costs.timed == 2
+    assert costs.update > 0 and costs.evaluation > 0 and costs.final > 0 and 1 <= costs.timed <= 21

@@ -89,17 +89,17 @@ class Narrator:
 
 
 def progress_line(event: "Progress", best: str) -> str:
-    """The state of a training in one line."""
+    """The state of a training in one line, what matters most first: a narrow terminal cuts off the end."""
     parts = [
         f"step {event.step:,}/{event.steps:,}",
-        f"epoch {event.epoch:.1f}",
+        f"{duration(event.left)} left",
         f"loss {event.loss:.3f}",
-        f"nll {event.nll:.3f}",
         best,
         f"{event.rate:,.0f} tok/s",
+        f"nll {event.nll:.3f}",
+        f"epoch {event.epoch:.1f}",
         f"lr {event.learning_rate:.1e}",
         f"norm {event.gradient_norm:.2g}",
-        f"{duration(event.left)} left",
     ]
     return "  ".join(part for part in parts if part)
 

@@ -55,6 +55,8 @@ def score(
     from surd.run.report import report
 
     found = report(run, source, reference, against=against, columns=columns, beam=beam, length_penalty=length_penalty)
+    for note in found.notes:
+        print(f"note: {note}", file=sys.stderr)
     print(f"{found.system}: {found.basis}", file=sys.stderr)
     sys.stdout.write(as_json(found) if json else as_table(found))
 

@@ -2,13 +2,14 @@
 
 import sys
 from collections.abc import Callable, Iterable
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from surd.commands.progress import Narrator, duration, resume_line, score_lines
-from surd.errors import Faults, SurdError
+from surd.errors import Faults, SurdError, unknown
 
 if TYPE_CHECKING:
     from surd.recipe import Draft
@@ -21,7 +22,7 @@ GIVEN = "given on the command line"
 
 
 def train(
-    *words: Annotated[str, Parameter(name="SOURCE [TARGET] [a.b=value ...]", allow_leading_hyphen=False)],
+    *words: Annotated[str, Parameter(name="SOURCE [TARGET] [a.b=value ...]", allow_leading_hyphen=True)],
     out: Path | None = None,
     dev: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
     task: str | None = None,
@@ -74,11 +75,20 @@ def train(
 
 
 def sorted_words(words: list[str]) -> tuple[list[str], list[str]]:
-    """Files, and settings of the form `a.b=value`."""
+    """Files, and settings of the form `a.b=value`; an option that does not exist lands here too, and is refused."""
     from surd.recipe.draft import WORD
 
+    for word in words:
+        if word.startswith("-") and word != "-":  # the lone hyphen is standard input
+            raise SurdError(unknown("option", word, options()))
     settings = [word for word in words if WORD.fullmatch(word) and not Path(word).exists()]
     return [word for word in words if word not in settings], settings
+
+
+def options() -> list[str]:
+    """The options of this command."""
+    keywords = [one for one in signature(train).parameters.values() if one.kind is one.KEYWORD_ONLY]
+    return [f"--{one.name}" for one in keywords]
 
 
 def drafted(

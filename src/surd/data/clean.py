@@ -7,6 +7,8 @@ from enum import IntEnum
 
 EXAMPLES = 3
 """Examples kept of each cause."""
+SHOWN = 100
+"""Characters of a side that are kept of an example."""
 CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 """Control characters except the tab. U+2028 and the like are none: they are text."""
 
@@ -72,7 +74,13 @@ class Example:
 
     line: int
     source: str
+    """The beginning of the source: a line may be as long as a file."""
     target: str
+
+    @classmethod
+    def of(cls, number: int, source: str, target: str) -> "Example":
+        """Pair `number`, counted from 0, as an example."""
+        return cls(line=number + 1, source=source[:SHOWN], target=target[:SHOWN])
 
     def __str__(self) -> str:
         return f"line {self.line:,}: {_short(self.source)} → {_short(self.target)}"

@@ -1,6 +1,6 @@
 """Hashes of texts: repeated pairs, and held-out sources chosen by their text alone, in 8 bytes a pair."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -9,8 +9,8 @@ import numpy as np
 from surd.data.clean import Fate
 from surd.data.corpus import Pair
 
-PARTS = 16
-"""How many parts hashes are sorted in, to need a sixteenth of the memory."""
+BITS = 4
+"""First bits of a hash, by which hashes are parted before they are sorted: that needs a sixteenth of the memory."""
 
 
 @dataclass(frozen=True)
@@ -34,40 +34,41 @@ def gather_references(pairs: Iterable[Pair]) -> tuple[HeldOut, ...]:
     return tuple(HeldOut(source, tuple(references)) for source, references in found.items())
 
 
-def mark_repeats(fates: np.ndarray, hashes: np.ndarray) -> None:
-    """Gives every still usable pair whose hash came before the fate DUPLICATE."""
-    parts = np.empty(len(hashes), np.uint8)
-    np.right_shift(hashes, np.uint64(60), out=parts, casting="unsafe")
-    parts[~usable(fates)] = PARTS
-    for part in range(PARTS):
-        numbers = np.flatnonzero(parts == part)
-        mine = hashes[numbers]
-        order = np.argsort(mine, kind="stable")
-        again = mine[order][1:] == mine[order][:-1]
+def mark_repeats(fates: np.ndarray, sources: np.ndarray, targets: np.ndarray) -> None:
+    """Gives every still usable pair whose source and target came before together the fate DUPLICATE.
+
+    Targets may be hashed to fewer bits than sources: they are compared only where the sources are equal.
+    """
+    for numbers in _parts(sources, usable(fates)):
+        source, target = sources[numbers], targets[numbers]
+        order = np.lexsort((target, source))  # of equal pairs the first stays first
+        source, target = source[order], target[order]
+        again = (source[1:] == source[:-1]) & (target[1:] == target[:-1])
         fates[numbers[order[1:][again]]] = Fate.DUPLICATE
 
 
-def choose(hashes: np.ndarray, wanted: float, most: int) -> np.ndarray:
-    """The hashes of the sources to hold out: the smallest of `hashes`, which are sorted and stand there once a pair.
+def distinct(hashes: np.ndarray, among: np.ndarray) -> int:
+    """How many different hashes there are among those that the mask `among` picks."""
+    return sum(len(_starts(part)) for part in _sorted_parts(hashes, among))
+
+
+def choose(hashes: np.ndarray, among: np.ndarray, wanted: float, most: int) -> np.ndarray:
+    """The hashes of the sources to hold out, sorted: the smallest of those that the mask `among` picks.
 
     `wanted` below 1 is a share of the distinct sources, at least two and at most `most` of them; from 1 on it is their
     number. Never more than half of the sources, and no source that has a quarter of all pairs, so that enough is left.
     """
-    sources = distinct(hashes)
+    sources, pairs = distinct(hashes, among), int(among.sum())
     number = min(max(2, round(wanted * sources)), most) if wanted < 1 else int(wanted)
-    chosen: list[np.uint64] = []
-    place = 0
-    while len(chosen) < min(number, sources // 2) and place < len(hashes):
-        end = int(np.searchsorted(hashes, hashes[place], side="right"))
-        if (end - place) * 4 < len(hashes):
-            chosen.append(hashes[place])
-        place = end
-    return np.array(chosen, np.uint64)
-
-
-def distinct(hashes: np.ndarray) -> int:
-    """How many different hashes there are among sorted ones."""
-    return int((hashes[1:] != hashes[:-1]).sum()) + bool(len(hashes))
+    number = min(number, sources // 2)
+    chosen = np.zeros(0, np.uint64)
+    for part in _sorted_parts(hashes, among):
+        if len(chosen) == number:
+            break
+        starts = _starts(part)
+        counts = np.diff(np.append(starts, len(part)))
+        chosen = np.append(chosen, part[starts[counts * 4 < pairs]])[:number]
+    return chosen
 
 
 def mark(fates: np.ndarray, hashes: np.ndarray, chosen: np.ndarray, fate: Fate) -> None:
@@ -84,3 +85,21 @@ def mark(fates: np.ndarray, hashes: np.ndarray, chosen: np.ndarray, fate: Fate) 
 def usable(fates: np.ndarray) -> np.ndarray:
     """Which pairs are still candidates for training; copies are until the task is known."""
     return (fates == Fate.TRAIN) | (fates == Fate.COPY)
+
+
+def _parts(hashes: np.ndarray, among: np.ndarray) -> Iterator[np.ndarray]:
+    """The places that `among` picks, parted by the first bits of their hashes, ascending; equal hashes stay together."""
+    first = np.empty(len(hashes), np.uint8)
+    np.right_shift(hashes, np.uint64(64 - BITS), out=first, casting="unsafe")
+    first[~among] = 2**BITS
+    for part in range(2**BITS):
+        yield np.flatnonzero(first == part)
+
+
+def _sorted_parts(hashes: np.ndarray, among: np.ndarray) -> Iterator[np.ndarray]:
+    yield from (np.sort(hashes[numbers]) for numbers in _parts(hashes, among))
+
+
+def _starts(ordered: np.ndarray) -> np.ndarray:
+    """Where each different value of a sorted array begins."""
+    return np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)])

@@ -108,7 +108,7 @@ class _Long:
         self._shortest = min(tokens, self._shortest or tokens)
         self._count += 1
         if len(self._examples) < EXAMPLES:
-            self._examples.append(Example(line=number + 1, source=pair[0], target=pair[1]))
+            self._examples.append(Example.of(number, *pair))
         return True
 
     def added_to(self, dropped: tuple[Dropped, ...]) -> tuple[Dropped, ...]:

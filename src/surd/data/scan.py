@@ -16,6 +16,8 @@ LONGEST_SAMPLE = 10_000
 """Characters of a side above which a pair is not kept in the sample."""
 LONGEST = 2**16 - 1
 """Lengths in characters are kept in two bytes, and cut off at this."""
+MEDIAN_OF = 2**20
+"""Pairs, spread over the corpus, that the usual ratio of lengths is taken from; and pairs that are judged at once."""
 SLACK = 8
 """Characters added to both sides before their ratio is taken: short texts differ more by chance."""
 
@@ -39,11 +41,7 @@ class Sample:
 
     def pairs(self, fates: np.ndarray) -> list[Pair]:
         """Those of the sample that are to be trained on, in the order of the corpus."""
-        rows = (
-            self._rows.values()
-            if len(self._rows) <= SAMPLE
-            else [self._rows[key] for key in sorted(self._rows)[:SAMPLE]]
-        )
+        rows = [self._rows[key] for key in sorted(self._rows)[:SAMPLE]]
         train = (fates == Fate.TRAIN).tobytes()
         return [(source, target) for number, source, target in sorted(rows) if train[number]]
 
@@ -59,50 +57,58 @@ class Scan:
         """Held-out texts that were given; none when they are to be taken from the corpus."""
         self.examples: dict[Fate, list[Example]] = {fate: [] for fate in CAUSES}
         self.sample = Sample()
-        hashes = self._read(complaints)
+        targets = self._read(complaints)
         complaints.raise_any()
-        mark_repeats(self.fates, hashes)
-        del hashes  # before more memory is needed
+        mark_repeats(self.fates, self.sources, targets)
+        del targets  # before more memory is needed
         self._mark_odd_ratios()
         self._find_examples(Fate.DUPLICATE, Fate.RATIO)
 
     def _read(self, complaints: Complaints) -> np.ndarray:
-        """Reads all pairs and looks at each by itself; returns a hash of each pair."""
-        fates, sources, pairs = array("B"), array("Q"), array("Q")
+        """Reads all pairs and looks at each by itself; returns a hash of each target."""
+        fates, sources, targets = array("B"), array("Q"), array("I")
         characters = array("H"), array("H")
         dev = {text_hash(row.source.encode()) for row in self.dev or ()}
         train, copy, in_dev = Fate.TRAIN, Fate.COPY, Fate.IN_DEV  # looked up once: members of an enum are slow to find
         for number, (source, target) in enumerate(self.corpus.pairs(complaints)):
             source, target = tidy(source), tidy(target)
             fate = judge(source, target, self.settings.max_length)
-            encoded = source.encode()
-            source_hash, pair_hash = text_hash(encoded), text_hash(encoded + b"\0" + target.encode())
+            source_hash, target_hash = text_hash(source.encode()), text_hash(target.encode())
             if fate is train:
                 fate = in_dev if source_hash in dev else copy if source == target else train
-                if fate is not in_dev and pair_hash < self.sample.limit:
+                # Neither hash alone decides: the smallest hashes of sources are those that are held out.
+                if fate is not in_dev and (pair_hash := source_hash ^ target_hash) < self.sample.limit:
                     self.sample.add(pair_hash, number, source, target)
             if fate is not train and len(self.examples[fate]) < EXAMPLES:
-                self.examples[fate].append(Example(line=number + 1, source=source, target=target))
+                self.examples[fate].append(Example.of(number, source, target))
             fates.append(fate)
             sources.append(source_hash)
-            pairs.append(pair_hash)
+            targets.append(target_hash & 0xFFFFFFFF)
             characters[0].append(min(len(source), LONGEST))
             characters[1].append(min(len(target), LONGEST))
         self.fates, self.sources = _numpy(fates), _numpy(sources)
         self.characters = _numpy(characters[0]), _numpy(characters[1])
-        return _numpy(pairs)
+        return _numpy(targets)
 
     def _mark_odd_ratios(self) -> None:
         """Marks pairs whose ratio of lengths is further from the median of all than the factor that is allowed.
 
         Languages differ in how much they write for the same content, so the usual ratio is taken from the corpus.
         """
-        ratio = np.log(self.characters[1] + np.float32(SLACK))
-        ratio -= np.log(self.characters[0] + np.float32(SLACK))
         good = usable(self.fates)
-        if good.any():
-            ratio -= np.median(ratio[good])
-            self.fates[good & (np.abs(ratio, out=ratio) > np.log(self.settings.max_ratio))] = Fate.RATIO
+        if not good.any():
+            return
+        step = len(good) // MEDIAN_OF + 1
+        usual = np.median(self._ratios(slice(None, None, step))[good[::step]]) if good[::step].any() else 0.0
+        for start in range(0, len(good), MEDIAN_OF):
+            part = slice(start, start + MEDIAN_OF)
+            odd = np.abs(self._ratios(part) - usual) > np.log(self.settings.max_ratio)
+            self.fates[part][good[part] & odd] = Fate.RATIO
+
+    def _ratios(self, part: slice) -> np.ndarray:
+        """Logarithms of target length over source length."""
+        source, target = (side[part] + np.float32(SLACK) for side in self.characters)
+        return np.log(target) - np.log(source)
 
     def _find_examples(self, *fates: Fate) -> None:
         """Reads again, up to the last example, for causes that show only when all pairs have been read."""
@@ -112,7 +118,7 @@ class Scan:
         last = max(wanted)
         for number, (source, target) in enumerate(self.corpus.pairs(Complaints())):
             if number in wanted:
-                example = Example(line=number + 1, source=tidy(source), target=tidy(target))
+                example = Example.of(number, tidy(source), tidy(target))
                 self.examples[wanted[number]].append(example)
             if number == last:
                 return

@@ -106,11 +106,9 @@ def _conclude(scan: Scan, drop_copies: bool) -> Survey:
     usable = int(good.sum())
     if usable < FEWEST:
         raise SurdError(_too_few(scan, fates, usable))
-    hashes = scan.sources[good]
-    hashes.sort()  # in place: there may be many
-    different = distinct(hashes)
+    different = distinct(scan.sources, good)
     if scan.dev is None:
-        chosen = choose(hashes, scan.settings.held_out, MOST_HELD_OUT)
+        chosen = choose(scan.sources, good, scan.settings.held_out, MOST_HELD_OUT)
         if not len(chosen):
             raise SurdError(
                 f"{scan.corpus.name}: nothing can be held out, {usable:,} usable pairs have {different:,} different "
@@ -119,9 +117,7 @@ def _conclude(scan: Scan, drop_copies: bool) -> Survey:
         mark(fates, scan.sources, chosen, Fate.HELD_OUT)
     sample = scan.sample.pairs(fates)
     sources, targets = ([pair[side] for pair in sample] for side in (0, 1))
-    lengths = [side[good] for side in scan.characters]
-    source_total, target_total = (int(side.sum(dtype=np.int64)) for side in lengths)
-    source_quantiles, target_quantiles = (np.quantile(side, (0.5, 0.95)).astype(int).tolist() for side in lengths)
+    source_lengths, target_lengths = (_Lengths(side[good]) for side in scan.characters)
     return Survey(
         settings=scan.settings,
         report=_report(scan, fates, usable),
@@ -129,14 +125,14 @@ def _conclude(scan: Scan, drop_copies: bool) -> Survey:
         usable=usable,
         copies=int((scan.fates == Fate.COPY).sum()),
         distinct_sources=different,
-        source_characters=source_total,
-        target_characters=target_total,
-        source_words=_words(sources, source_total),
-        target_words=_words(targets, target_total),
-        source_length_50=source_quantiles[0],
-        source_length_95=source_quantiles[1],
-        target_length_50=target_quantiles[0],
-        target_length_95=target_quantiles[1],
+        source_characters=source_lengths.total,
+        target_characters=target_lengths.total,
+        source_words=_words(sources, source_lengths.total),
+        target_words=_words(targets, target_lengths.total),
+        source_length_50=source_lengths.quantile(0.5),
+        source_length_95=source_lengths.quantile(0.95),
+        target_length_50=target_lengths.quantile(0.5),
+        target_length_95=target_lengths.quantile(0.95),
         one_word_sources=_share(" " not in source for source in sources),
         short_symbol_targets=_share(_is_symbols(target) for target in targets),
         distinct_target_words=len({word for target in targets for word in target.split()}),
@@ -148,6 +144,22 @@ def _conclude(scan: Scan, drop_copies: bool) -> Survey:
     )
 
 
+class _Lengths:
+    """How many texts have which length in characters."""
+
+    def __init__(self, lengths: np.ndarray) -> None:
+        self._counts = np.bincount(lengths)
+
+    @property
+    def total(self) -> int:
+        return int(self._counts @ np.arange(len(self._counts)))
+
+    def quantile(self, share: float) -> int:
+        """The least length that this share of the texts do not exceed."""
+        reached = np.cumsum(self._counts)
+        return int(np.searchsorted(reached, share * reached[-1]))
+
+
 def _report(scan: Scan, fates: np.ndarray, usable: int) -> Report:
     warnings = []
     if usable < FEW:
@@ -155,8 +167,8 @@ def _report(scan: Scan, fates: np.ndarray, usable: int) -> Report:
     if usable < 0.7 * len(fates):
         warnings.append(f"only {usable / len(fates):.0%} of the pairs are usable: look at what is left out, and why")
     if scan.dev is None:
-        held_out = int((fates == Fate.HELD_OUT).sum())
-        held_out_sources = distinct(np.sort(scan.sources[fates == Fate.HELD_OUT]))
+        picked = fates == Fate.HELD_OUT
+        held_out, held_out_sources = int(picked.sum()), distinct(scan.sources, picked)
     else:
         held_out = sum(len(row.references) for row in scan.dev)
         held_out_sources = len(scan.dev)

@@ -19,7 +19,7 @@ from surd.nn.position import Position, Sinusoidal
 from surd.nn.ragged import Layout, Ragged
 from surd.nn.scale import InverseRoot, Scale
 from surd.nn.stack import Decoder, Encoder
-from surd.nn.tying import Tying, tie, verify
+from surd.nn.tying import Tying, first_gain, tie, verify
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +83,9 @@ class Seq2Seq(nn.Module):
         multiplier = a.multiplier(a.d_model)
         self.source = Embedding(source_vocabulary, a.d_model, multiplier, a.position, a.dropout)
         self.target = Embedding(target_vocabulary, a.d_model, multiplier, a.position, a.dropout)
+        gain = first_gain(a.tying, a.norm_order, a.d_model)
         self.encoder = Encoder([self._encoder_layer() for _ in range(a.encoder_layers)], self._last_norm())
-        self.decoder = Decoder([self._decoder_layer() for _ in range(a.decoder_layers)], self._last_norm())
+        self.decoder = Decoder([self._decoder_layer() for _ in range(a.decoder_layers)], self._last_norm(gain))
         self.projection = Projection(a.d_model, target_vocabulary, bias=a.output_bias)
         self.tie()
         a.init(self)
@@ -93,9 +94,9 @@ class Seq2Seq(nn.Module):
         a = self.architecture
         return Residual(a.norm.build(a.d_model), a.norm_order, a.dropout)
 
-    def _last_norm(self) -> nn.Module:
+    def _last_norm(self, gain: float = 1.0) -> nn.Module:
         a = self.architecture
-        return a.norm.build(a.d_model) if a.norm_order is NormOrder.PRE else nn.Identity()
+        return a.norm.build(a.d_model, gain) if a.norm_order is NormOrder.PRE else nn.Identity()
 
     def _encoder_layer(self) -> EncoderLayer:
         a = self.architecture
@@ -133,7 +134,9 @@ class Seq2Seq(nn.Module):
         """Scores of every token of the target vocabulary."""
         return self.projection(hidden)
 
-    def loss(self, source: Ragged, target: Ragged, labels: Int[Tensor, " target_total"], smoothing: float = 0.0) -> LossSums:
+    def loss(
+        self, source: Ragged, target: Ragged, labels: Int[Tensor, " target_total"], smoothing: float = 0.0
+    ) -> LossSums:
         """Sums of the loss over all target tokens; `labels` is what should follow each token of `target`."""
         hidden = self(source, target)
         return smoothed_cross_entropy(hidden, self.projection.weight, self.projection.bias, labels, smoothing)

@@ -34,7 +34,9 @@ def attention(
     return weights @ value
 
 
-def fast_attention(query: Tensor, key: Tensor, value: Tensor, scale: float, mask: Tensor | None = None, rate: float = 0.0):
+def fast_attention(
+    query: Tensor, key: Tensor, value: Tensor, scale: float, mask: Tensor | None = None, rate: float = 0.0
+):
     """The same function as `attention` by the quickest way for its size and device."""
     if query.device.type == "cpu" and rate == 0.0 and key.shape[-2] <= PLAIN_KEYS:
         return _ShortAttention.apply(query, key, value, scale, mask)
@@ -51,7 +53,7 @@ class _ShortAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, query: Tensor, key: Tensor, value: Tensor, scale: float, mask: Tensor | None) -> Tensor:
-        batch, heads, queries, d_k = query.shape
+        batch, heads, queries, _ = query.shape
         query, key, value = (x.reshape(batch * heads, *x.shape[2:]) for x in (query, key, value))
         scores = torch.baddbmm(query.new_empty(1), query, key.transpose(1, 2), beta=0, alpha=scale)
         if mask is not None:
@@ -112,7 +114,9 @@ class SelfAttention(nn.Module):
         self.query_key_value = Linear(d_model, heads * d_k, stacked=3)
         self.output = Linear(heads * d_k, d_model)
 
-    def forward(self, x: Float[Tensor, "total d_model"], layout: Layout, mask: Tensor | None) -> Float[Tensor, "total d_model"]:
+    def forward(
+        self, x: Float[Tensor, "total d_model"], layout: Layout, mask: Tensor | None
+    ) -> Float[Tensor, "total d_model"]:
         query, key, value = split_heads(self.query_key_value(x), layout, 3, self.heads)
         rate = self.rate if self.training else 0.0
         return self.output(merge_heads(fast_attention(query, key, value, self.scale, mask, rate), layout))
@@ -135,12 +139,18 @@ class CrossAttention(nn.Module):
         self.key_value = Linear(d_model, heads * d_k, stacked=2)
         self.output = Linear(heads * d_k, d_model)
 
-    def keys_values(self, memory: Float[Tensor, "total d_model"], layout: Layout) -> tuple[Tensor, ...]:
+    def keys_values(self, memory: Float[Tensor, "total d_model"], layout: Layout) -> tuple[Tensor, Tensor]:
         """Keys and values of the source, `(batch, heads, longest, d_k)` each."""
-        return split_heads(self.key_value(memory), layout, 2, self.heads)
+        key, value = split_heads(self.key_value(memory), layout, 2, self.heads)
+        return key, value
 
     def forward(
-        self, x: Float[Tensor, "total d_model"], layout: Layout, memory: Tensor, memory_layout: Layout, mask: Tensor | None
+        self,
+        x: Float[Tensor, "total d_model"],
+        layout: Layout,
+        memory: Tensor,
+        memory_layout: Layout,
+        mask: Tensor | None,
     ) -> Float[Tensor, "total d_model"]:
         (query,) = split_heads(self.query(x), layout, 1, self.heads)
         key, value = self.keys_values(memory, memory_layout)
@@ -150,7 +160,7 @@ class CrossAttention(nn.Module):
     def step(
         self, x: Float[Tensor, "rows d_model"], keys: Tensor, values: Tensor, mask: Tensor | None
     ) -> Float[Tensor, "rows d_model"]:
-        """The rows of one sentence (its beam) share its keys, which are therefore never copied: the beam is the query axis."""
+        """The rows of one sentence (its beam) share its keys, which are never copied: the beam is the query axis."""
         rows, sentences = x.shape[0], keys.shape[0]
         query = self.query(x).view(sentences, rows // sentences, self.heads, -1).transpose(1, 2)
         mixed = attention(query, keys, values, self.scale, mask)  # (sentences, heads, beam, d_k)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from surd.nn.attention import CrossAttention, SelfAttention
 from surd.nn.cache import KeysValues
-from surd.nn.dropout import Dropout
+from surd.nn.dropout import add_dropped
 from surd.nn.norm import NormOrder
 from surd.nn.ragged import Layout
 
@@ -17,12 +17,14 @@ class Residual(nn.Module):
 
     def __init__(self, norm: nn.Module, order: NormOrder, rate: float):
         super().__init__()
-        self.norm, self.order, self.dropout = norm, order, Dropout(rate)
+        self.norm, self.order, self.rate = norm, order, rate
 
-    def forward(self, x: Float[Tensor, "rows d_model"], sublayer: Callable[[Tensor], Tensor]) -> Float[Tensor, "rows d_model"]:
+    def forward(
+        self, x: Float[Tensor, "rows d_model"], sublayer: Callable[[Tensor], Tensor]
+    ) -> Float[Tensor, "rows d_model"]:
         if self.order is NormOrder.PRE:
-            return x + self.dropout(sublayer(self.norm(x)))
-        return self.norm(x + self.dropout(sublayer(x)))
+            return add_dropped(x, sublayer(self.norm(x)), self.rate, self.training)
+        return self.norm(add_dropped(x, sublayer(x), self.rate, self.training))
 
 
 class EncoderLayer(nn.Module):
@@ -33,7 +35,9 @@ class EncoderLayer(nn.Module):
         self.attention, self.feedforward = attention, feedforward
         self.attention_residual, self.feedforward_residual = residual(), residual()
 
-    def forward(self, x: Float[Tensor, "total d_model"], layout: Layout, mask: Tensor | None) -> Float[Tensor, "total d_model"]:
+    def forward(
+        self, x: Float[Tensor, "total d_model"], layout: Layout, mask: Tensor | None
+    ) -> Float[Tensor, "total d_model"]:
         x = self.attention_residual(x, lambda h: self.attention(h, layout, mask))
         return self.feedforward_residual(x, self.feedforward)
 

@@ -45,7 +45,7 @@ class Cache:
     past: list[KeysValues]
     """One a layer."""
     source: list[tuple[Tensor, Tensor]]
-    """Keys and values of the source a layer, `(sentences, heads, longest, d_k)`, one copy a sentence whatever the beam."""
+    """Of the source, a layer: `(sentences, heads, longest, d_k)` each, one copy a sentence whatever the beam."""
     mask: Tensor | None
     """Hides the padding of the sources, `(sentences, 1, 1, longest)`."""
     beam: int

@@ -1,6 +1,7 @@
 """Dropout whose mask is made of random bytes: eight masked numbers for each 64-bit draw."""
 
 import torch
+from jaxtyping import UInt8
 from torch import Tensor, nn
 
 LEVELS = 256
@@ -13,24 +14,52 @@ def dropout(x: Tensor, rate: float, training: bool) -> Tensor:
     several times cheaper than a Bernoulli draw in floating point.
     """
     dropped = round(rate * LEVELS)
-    return _ByteDropout.apply(x, dropped) if training and dropped else x
+    return _Dropout.apply(x, dropped) if training and dropped else x
 
 
-class _ByteDropout(torch.autograd.Function):
+def add_dropped(stream: Tensor, x: Tensor, rate: float, training: bool) -> Tensor:
+    """`stream + dropout(x)` in one pass."""
+    dropped = round(rate * LEVELS)
+    return _AddDropped.apply(stream, x, dropped) if training and dropped else stream + x
+
+
+def kept(x: Tensor, dropped: int) -> UInt8[Tensor, "..."]:
+    """1 where a number of `x` stays and 0 where it goes, `dropped` of 256 going on average.
+
+    Bytes and not booleans: a comparison that makes booleans, and their conversion to floating point, are both slower.
+    """
+    words = torch.empty((x.numel() + 7) // 8, dtype=torch.int64, device=x.device)
+    # From the smallest integer up: the default range is never negative, so every eighth byte would lack a bit.
+    words.random_(-(2**63), None)
+    return words.view(torch.uint8)[: x.numel()].view(x.shape).ge_(dropped)
+
+
+class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, dropped: int) -> Tensor:
-        words = torch.empty((x.numel() + 7) // 8, dtype=torch.int64, device=x.device)
-        # From the smallest integer up: the default range is never negative, so every eighth byte would lack a bit.
-        words.random_(-(2**63), None)
-        keep = words.view(torch.uint8)[: x.numel()].view(x.shape) >= dropped
-        ctx.save_for_backward(keep)
+        mask = kept(x, dropped)
+        ctx.save_for_backward(mask)
         ctx.factor = LEVELS / (LEVELS - dropped)
-        return (x * keep).mul_(ctx.factor)
+        return mask.to(x.dtype).mul_(x).mul_(ctx.factor)
 
     @staticmethod
     def backward(ctx, gradient: Tensor):
-        (keep,) = ctx.saved_tensors
-        return (gradient * keep).mul_(ctx.factor), None
+        (mask,) = ctx.saved_tensors
+        return mask.to(gradient.dtype).mul_(gradient).mul_(ctx.factor), None
+
+
+class _AddDropped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, stream: Tensor, x: Tensor, dropped: int) -> Tensor:
+        mask = kept(x, dropped)
+        ctx.save_for_backward(mask)
+        ctx.factor = LEVELS / (LEVELS - dropped)
+        return torch.addcmul(stream, x, mask.to(x.dtype), value=ctx.factor)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):
+        (mask,) = ctx.saved_tensors
+        return gradient, mask.to(gradient.dtype).mul_(gradient).mul_(ctx.factor), None
 
 
 class Dropout(nn.Module):

@@ -14,7 +14,7 @@ from surd.part import Part
 
 @dataclass(frozen=True, kw_only=True)
 class RootWidth(Part, kind="root_width"):
-    """√d_model: brings a table that is small because it is also the pre-softmax projection up to the size of the positions.
+    """√d_model: lifts a table, small because it is also the pre-softmax projection, to the size of the positions.
 
     Rows drawn with standard deviation 1/√d_model leave with rms 1, beside positions of rms √½.
     Source: Vaswani et al. 2017, section 3.4, which gives no reason.
@@ -41,7 +41,7 @@ class Embedding(nn.Module):
     def forward(
         self, tokens: Int[Tensor, " rows"], positions: Int[Tensor, " rows"], length: int, dtype: torch.dtype
     ) -> Float[Tensor, "rows d_model"]:
-        """`positions` counts from 0 within each token's own sequence and stays below `length`; the result has `dtype`."""
+        """`positions` counts from 0 within each token's sequence, below `length`; the result has `dtype`."""
         waves = self.position(length, self.table.shape[1], dtype, tokens.device)
         rows = F.embedding(tokens, self.table).to(dtype)
         return self.dropout(torch.add(waves[positions], rows, alpha=self.multiplier))

@@ -19,6 +19,8 @@ class ReLU(Part, kind="relu"):
 
 
 class ReLULayer(nn.Module):
+    """Holds the two matrices of a ReLU feed-forward."""
+
     def __init__(self, d_model: int, d_ff: int):
         super().__init__()
         self.inner = Linear(d_model, d_ff)

@@ -17,13 +17,13 @@ class TransformerInit(Part, kind="transformer"):
 
     A table of standard deviation 1/√d_model gives logits of unit variance for a unit-variance hidden state and, times
     √d_model, embeddings of rms 1: one matrix at the right size on both sides.
-    Source: tensor2tensor's `transformer` (initializer `normal` of d_model^-0.5 for the shared table), Glorot & Bengio 2010.
+    Source: tensor2tensor's `transformer` (a normal of d_model^-0.5 for the shared table); Glorot & Bengio 2010.
     """
 
     @torch.no_grad()
     def __call__(self, model: nn.Module, generator: torch.Generator | None = None) -> None:
         """Draws every weight of `model` anew; a shared Parameter is drawn once."""
-        drawn: set[nn.Parameter] = set()
+        drawn: set[Tensor] = set()
         for module in model.modules():
             match module:
                 case Embedding():
@@ -36,7 +36,7 @@ class TransformerInit(Part, kind="transformer"):
                 module.bias.zero_()
 
 
-def table(weight: nn.Parameter, drawn: set[nn.Parameter], generator: torch.Generator | None) -> None:
+def table(weight: Tensor, drawn: set[Tensor], generator: torch.Generator | None) -> None:
     """N(0, 1/√d_model), the padding row zero; nothing if the Parameter was drawn under another name."""
     if weight not in drawn:
         weight.normal_(0, weight.shape[1] ** -0.5, generator=generator)

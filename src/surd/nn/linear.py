@@ -23,4 +23,4 @@ class Linear(nn.Linear):
 
 
 class Projection(Linear):
-    """The pre-softmax projection: a table of one row for each token of the target vocabulary, perhaps the target's own."""
+    """The pre-softmax projection: one row for each token of the target vocabulary, perhaps the target's table."""

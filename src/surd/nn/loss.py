@@ -1,4 +1,4 @@
-"""Cross-entropy with label smoothing over a large vocabulary, in chunks, so that no (tokens × vocabulary) tensor exists."""
+"""Smoothed cross-entropy over a large vocabulary, in chunks: no (tokens × vocabulary) tensor ever exists."""
 
 from dataclasses import dataclass
 
@@ -35,32 +35,35 @@ def smoothed_cross_entropy(
 ) -> LossSums:
     """Σ over tokens of -(1-ε) log p(label) - ε · mean over v of log p(v), with p = softmax(hidden Wᵀ + bias).
 
-    Source: Szegedy et al. 2016 (arXiv 1512.00567), section 7; the same convention as `torch.nn.functional.cross_entropy`.
+    Source: Szegedy et al. 2016 (arXiv 1512.00567), section 7; the convention of `torch.nn.functional.cross_entropy`.
     """
-    loss, nll, correct = _ChunkedLoss.apply(hidden, weight, bias, labels, smoothing)
+    loss, nll, correct = _ChunkedLoss.apply(hidden, weight, bias, labels, smoothing, torch.is_grad_enabled())
     return LossSums(loss=loss, nll=nll, correct=correct, tokens=labels.numel())
 
 
 class _ChunkedLoss(torch.autograd.Function):
     """Works the gradient out beside the loss, chunk by chunk, while the chunk's probabilities are still at hand.
 
-    With p = softmax(z), dL/dz = p - (1-ε) onehot(label) - ε/V. The last, constant term never touches a chunk: its share of
-    the loss and of every gradient depends on the row sums of W and of the hidden states alone.
+    With p = softmax(z), dL/dz = p - (1-ε) onehot(label) - ε/V. The last, constant term never touches a chunk: its
+    share of the loss and of every gradient depends on the row sums of W and of the hidden states alone.
     """
 
     @staticmethod
-    def forward(ctx, hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float):
+    def forward(
+        ctx, hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float, learning: bool
+    ):
         vocabulary, dtype = weight.shape[0], hidden.dtype
         table = weight.to(dtype)
         offset = None if bias is None else bias.to(dtype)
-        backward = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
+        # `needs_input_grad` only asks the inputs: it is true under no_grad as well, where nobody will call `backward`.
+        backward = learning and any(ctx.needs_input_grad[:3])
         d_hidden = torch.empty_like(hidden) if backward else None
         d_weight = torch.zeros_like(weight) if backward else None
         d_bias = torch.zeros_like(bias) if backward and bias is not None else None
         wide = torch.float32 if dtype.itemsize < 4 else dtype
         label_scores, normaliser, correct = [], [], labels.new_zeros(())
         size = min(labels.numel(), max(64, CHUNK_NUMBERS.get(hidden.device.type, CHUNK_NUMBERS["cpu"]) // vocabulary))
-        # Two buffers for all chunks: a fresh tensor of this size would be page faults, ten times the price of its product.
+        # Two buffers for all chunks: a fresh tensor of this size is page faults, ten times the price of its product.
         all_logits, all_p = hidden.new_empty(size, vocabulary), hidden.new_empty(size, vocabulary, dtype=wide)
         for start in range(0, labels.numel(), size):
             h, y = hidden[start : start + size], labels[start : start + size, None]
@@ -76,7 +79,7 @@ class _ChunkedLoss(torch.autograd.Function):
             else:
                 normaliser.append(score - label_p.log())
             label_scores.append(score)
-            if backward:
+            if d_hidden is not None and d_weight is not None:
                 d_logits = p.scatter_add_(1, y, torch.full_like(label_p, smoothing - 1.0)).to(dtype)
                 torch.mm(d_logits, table, out=d_hidden[start : start + size])
                 _add_product(d_weight, d_logits.T, h)
@@ -87,7 +90,7 @@ class _ChunkedLoss(torch.autograd.Function):
         mean_score = hidden.to(weight.dtype) @ mean_row + (0.0 if bias is None else bias.mean())
         nll = (normaliser - label_score).sum()
         loss = (normaliser - (1 - smoothing) * label_score).sum() - smoothing * mean_score.sum()
-        if backward and smoothing:
+        if d_hidden is not None and d_weight is not None and smoothing:
             d_hidden -= (smoothing * mean_row).to(dtype)
             d_weight -= (smoothing / vocabulary) * hidden.sum(0, dtype=weight.dtype)
             if d_bias is not None:
@@ -99,7 +102,7 @@ class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx, d_loss: Tensor, d_nll: Tensor, d_correct: Tensor):
         gradients = ctx.saved_tensors
-        return *(None if g is None else g * d_loss.to(g.dtype) for g in gradients), None, None
+        return *(None if g is None else g * d_loss.to(g.dtype) for g in gradients), None, None, None
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:

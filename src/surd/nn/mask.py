@@ -8,7 +8,7 @@ from surd.nn.ragged import Layout
 
 
 def causal_mask(length: int, dtype: torch.dtype, device: torch.device) -> Float[Tensor, "1 1 length length"]:
-    """Query t sees keys 0 … t. It also hides the padding of a sequence from its own tokens, since padding comes last."""
+    """Query t sees keys 0 … t, and so none of its sequence's padding, which comes last."""
     hidden = torch.full((length, length), float("-inf"), dtype=dtype, device=device)
     return hidden.triu(1)[None, None]
 

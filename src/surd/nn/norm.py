@@ -27,17 +27,18 @@ class LayerNorm(Part, kind="layer"):
     epsilon: float = 1e-5
     """Added to the variance."""
 
-    def build(self, width: int) -> "LayerNormLayer":
-        return LayerNormLayer(width, self.epsilon)
+    def build(self, width: int, gain: float = 1.0) -> "LayerNormLayer":
+        """The layer for `width` features, each gain starting at `gain`."""
+        return LayerNormLayer(width, self.epsilon, gain)
 
 
 class LayerNormLayer(nn.Module):
     """Holds gain and bias of a layer norm; they are kept in fp32 and rounded to the dtype of the activations."""
 
-    def __init__(self, width: int, epsilon: float):
+    def __init__(self, width: int, epsilon: float, gain: float):
         super().__init__()
         self.epsilon = epsilon
-        self.gain = nn.Parameter(torch.ones(width))
+        self.gain = nn.Parameter(torch.full((width,), gain))
         self.bias = nn.Parameter(torch.zeros(width))
 
     def forward(self, x: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows width"]:

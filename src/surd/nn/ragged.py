@@ -13,7 +13,7 @@ from surd.nn.special import PAD
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each sequence lies in a flat tensor of `total` rows, and how to reach the padded view `(batch, longest)`."""
+    """Where each sequence lies in a flat tensor of `total` rows, and the way to the padded view `(batch, longest)`."""
 
     lengths: tuple[int, ...]
     device: torch.device
@@ -48,7 +48,7 @@ class Layout:
 
     @cached_property
     def rows(self) -> Int[Tensor, " cells"]:
-        """For each cell of the padded view its flat row; a padding cell repeats row 0, which whoever reads it must mask."""
+        """For each cell of the padded view its flat row; a padding cell repeats row 0 and must be masked."""
         rows = torch.zeros(self.batch * self.longest, dtype=torch.int64, device=self.device)
         rows[self.cells] = torch.arange(self.total, device=self.device)
         return rows

@@ -9,7 +9,7 @@ from surd.part import Part
 class InverseRoot(Part, kind="inverse_root"):
     """1/√d_k: keeps the scores of independent unit queries and keys at variance 1 for every head width.
 
-    Source: Vaswani et al. 2017, section 3.2.1 and its footnote: q·k of d_k independent unit components has variance d_k.
+    Source: Vaswani et al. 2017, section 3.2.1, footnote: q·k of d_k independent unit components has variance d_k.
     """
 
     def __call__(self, d_k: int) -> float:

@@ -1,5 +1,8 @@
 """Layers one after another; a pre-norm stack ends in a norm, a post-norm stack has it already."""
 
+from collections.abc import Sequence
+from typing import cast
+
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -26,9 +29,11 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     """Target positions see earlier ones of their own sequence, and the source."""
 
+    layers: Sequence[DecoderLayer]
+
     def __init__(self, layers: list[DecoderLayer], norm: nn.Module):
         super().__init__()
-        self.layers, self.norm = nn.ModuleList(layers), norm
+        self.layers, self.norm = cast(Sequence[DecoderLayer], nn.ModuleList(layers)), norm
 
     def forward(
         self,

@@ -99,7 +99,7 @@ def _vocabulary(plan: Plan, survey: Survey) -> None:
     for here, there in (sides, sides[::-1]):
         if plan["tokenizer.joint"] and plan.open(f"tokenizer.{here}"):
             for name, value in plan[f"tokenizer.{there}"].items():
-                plan.put(f"tokenizer.{here}.{name}", value, plan.why(f"tokenizer.{there}.{name}"))
+                plan.put(f"tokenizer.{here}.{name}", value, f"as on the {there} side")
 
 
 def _joint(plan: Plan, survey: Survey) -> tuple[bool, str]:

@@ -4,12 +4,14 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Self
 
+from surd.data.corpus import DataSettings
+from surd.data.tokenizer import Tokenizers
 from surd.errors import Faults, SurdError, nearest
-from surd.part import structure
+from surd.part import members, structure, unstructure
 from surd.recipe.contradictions import Contradiction, contradictions
 from surd.recipe.describe import settings
 from surd.recipe.document import parse
@@ -20,6 +22,8 @@ PATHS = ("source", "target", "dev_source", "dev_target")
 """Settings of `data` that name files."""
 EITHER = (("training.steps", "training.minutes"),)
 """Settings of which a later voice replaces the other: `training.steps=300` puts a recipe's minutes aside."""
+STAND_IN = Recipe(task="translation", data=DataSettings(source="pairs.tsv"))
+"""Stands where a draft says nothing, while what it says is looked through for faults."""
 WORD = re.compile(r"(?P<path>[A-Za-z_][\w-]*(\.[\w-]+)*)\s*=(?P<value>.*)", re.DOTALL)
 """A setting given on the command line: `a.b=value`."""
 
@@ -108,13 +112,7 @@ class Draft:
 
     def check(self) -> None:
         """Refuses what is wrong in itself, whatever the data will say: all faults together."""
-        tokenizer = self.values.get("tokenizer")
-        stand_in: Table = {"task": "translation", "data": {"source": "pairs.tsv"}, "tokenizer": {"joint": False}}
-        if isinstance(tokenizer, dict) and tokenizer.get("joint") is True:
-            sides = [tokenizer.get(side) for side in ("source", "target")]
-            alike = sides[0] or sides[1]
-            stand_in["tokenizer"] = {"source": alike, "target": alike} if alike and not all(sides) else {}
-        _, told = built(self.values, stand_in, lambda found: all(map(self.given, found.settings)))
+        _, told = built(self.values, _stand_in(self.values), lambda found: all(map(self.given, found.settings)))
         if lines := [*self.faults, *told]:
             raise Faults(lines)
 
@@ -127,7 +125,7 @@ def built(
     What cannot be read is told and replaced by the value in `stand_in`, or else by the default, so that contradictions
     among the rest are found in the same visit.
     """
-    base = stand_in or {"task": "translation", "data": {"source": "pairs.tsv"}}
+    base = stand_in or unstructure(STAND_IN)
     lines: list[str] = []
     rest: Table = merge(base, values)
     while True:
@@ -156,14 +154,33 @@ def read_word(word: str) -> tuple[str, Any]:
     except tomllib.TOMLDecodeError as error:
         if text[:1] in ('"', "'", "[", "{"):
             raise SurdError(f"{found['path']}: {text} is no value: {error}") from None
-        value = text
+        value = _number(text)
     return found["path"], value if isinstance(value, bool | int | float | str | list | dict) else text
 
 
+def _stand_in(values: Table) -> Table:
+    """Values for what a draft leaves open, which go with what it says as far as anything does."""
+    base = unstructure(replace(STAND_IN, tokenizer=Tokenizers(joint=False)))
+    for path, family in _families().items():
+        told = get(values, path)
+        if isinstance(told, dict) and "kind" not in told:
+            fitting = [
+                kind for kind, part in members(family).items() if told.keys() <= {one.name for one in fields(part)}
+            ]
+            if fitting and get(base, path)["kind"] not in fitting:
+                put(base, path, {"kind": fitting[0]})
+    if get(values, "tokenizer.joint") is True:
+        sides = [get(values, f"tokenizer.{side}") for side in ("source", "target")]
+        for side, told, other in (("source", *sides), ("target", *sides[::-1])):
+            if told is None and isinstance(other, dict):
+                base["tokenizer"][side] = merge(base["tokenizer"][side], other)
+    return base
+
+
 @cache
-def _families() -> frozenset[str]:
-    """The settings that choose a part."""
-    return frozenset(s.path.removesuffix(".kind") for s in settings(Recipe) if s.path.endswith(".kind"))
+def _families() -> dict[str, Any]:
+    """The settings that choose a part, each with its family."""
+    return {s.path.removesuffix(".kind"): s.annotation for s in settings(Recipe) if s.path.endswith(".kind")}
 
 
 def _spelt_out(values: Table, path: str = "") -> Table:
@@ -176,6 +193,14 @@ def _spelt_out(values: Table, path: str = "") -> Table:
         else:
             spelt[key] = {"kind": value} if isinstance(value, str) and here in _families() else value
     return spelt
+
+
+def _number(text: str) -> float | str:
+    """A number as people write it and TOML does not (`.5`, `3.`); any other text as it is."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _beside(folder: str, name: str) -> str:

@@ -139,18 +139,30 @@ class Run:
         model.compute_dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[chosen]
         return model.to(device).eval()
 
+    def note(self) -> str:
+        """What to know before using the model: empty when its training has finished."""
+        about = _described(self.folder / MODEL, "model")
+        if about.get("finished", True):
+            return ""
+        return (
+            f"{self.folder}: its training has not finished, this is the best model up to update {about.get('step')}; "
+            f"go on with: surd train --resume {self.folder}"
+        )
+
     def weights(self) -> Path:
-        """The checked file of the weights for use; refused while the training has not finished."""
-        from surd.part import unstructure
+        """The checked file of the weights for use; refused while training has not come to a first evaluation."""
+        from surd.models.seq2seq import Architecture
+        from surd.part import structure
 
         path, description = self.folder / WEIGHTS, self.folder / MODEL
         if not description.exists():
             raise SurdError(
-                f"{self.folder}: its training has not finished, so there is no model to use yet. "
+                f"{self.folder}: its training has hardly begun, so there is no model to use yet. "
                 f"Go on with: surd train --resume {self.folder}"
             )
         about = _described(description, "model")
-        if about["architecture"] != unstructure(self.recipe.model):
+        # Read, not compared as it stands: a setting that this version knows besides had its default in that training.
+        if structure(Architecture, about.get("architecture", {}), f"{description}: architecture") != self.recipe.model:
             raise SurdError(f"{self.recipe_file}: [model] is not what was trained; put back what {description} says")
         if sha256(path) not in about["weights"]:
             raise SurdError(f"{path}: damaged, its content matches no checksum in {description}. Restore it.")

@@ -18,6 +18,8 @@ class Report:
     system: str
     basis: str
     """What was scored and how its output was found, in words."""
+    notes: tuple[str, ...]
+    """What to know of the runs that were scored: training that has not finished."""
     scores: tuple[Score, ...]
     """Those of the task, the selecting one first, and the perplexity of the references."""
     other: str | None
@@ -59,6 +61,7 @@ def report(
             f"{len(yardstick.sources):,} sources with {len(yardstick.pairs):,} references, "
             f"beam {decoding.beam}, length penalty {decoding.length_penalty:g}"
         ),
+        notes=tuple(note for one in (run, other.run if other else None) if one and (note := one.note())),
         scores=(*scores, translator.perplexity(sources, targets)),
         other=None if against is None else str(against),
         comparisons=tuple(comparisons),
@@ -71,11 +74,11 @@ class _Other:
     def __init__(self, path: Path, yardstick: Yardstick) -> None:
         self._sources = yardstick.sources
         self._lines = yardstick.outputs(str(path)) if path.is_file() else None
-        self._run = Run.open(path) if self._lines is None else None
+        self.run = Run.open(path) if self._lines is None else None
 
     def outputs(self, beam: int | None, length_penalty: float | None) -> Sequence[str]:
-        if self._run is None:
+        if self.run is None:
             assert self._lines is not None
             return self._lines
-        translator = Translator(run=self._run, model=self._run.load_model())
+        translator = Translator(run=self.run, model=self.run.load_model())
         return translator.outputs(self._sources, translator.decoding(beam, length_penalty))

@@ -117,7 +117,7 @@ class Checkpoints:
         needed = set().union(*(self.read(step).needed() for step in newest))
         averaging = self.folder / "averaging"
         for step in steps[: -self.keep]:
-            if step in needed:
+            if step in needed and (self.path(step) / WEIGHTS).exists():  # a kill right here may have moved them before
                 averaging.mkdir(exist_ok=True)
                 (self.path(step) / WEIGHTS).replace(averaging / f"step-{step:06d}.safetensors")
             shutil.rmtree(self.path(step))

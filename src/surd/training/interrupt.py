@@ -2,7 +2,7 @@
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -28,7 +28,7 @@ class StopRequest:
 
 
 @contextmanager
-def stop_on_signal() -> Iterator[StopRequest]:
+def stop_on_signal() -> Generator[StopRequest]:
     """While inside, SIGINT and SIGTERM only set the request; outside the main thread signals are left as they are."""
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():

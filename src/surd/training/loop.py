@@ -23,8 +23,8 @@ LOG_EVERY = 10
 """Updates between two lines of the journal."""
 SAVE_SECONDS = 600.0
 """Longest time between two checkpoints: what a power cut can cost."""
-LATEST_VERDICT = 1000
-"""The update by which the first sentence about learning is said at the latest."""
+LATEST_VERDICT = (50, 1000)
+"""The update by which the first sentence about learning is said: a fifth of all, but not outside these."""
 
 
 def train(run: Run, stop: Stop = never, costs: Costs | None = None) -> Iterator[Event]:
@@ -34,9 +34,11 @@ def train(run: Run, stop: Stop = never, costs: Costs | None = None) -> Iterator[
     `costs` are what a calibration has measured, for the time estimate.
     """
     yield Preparing(doing="the model")
+    for leftover in run.folder.glob(".*.partial"):  # what a kill left half written
+        leftover.unlink()
     session = begin(run)
     state = session.resume()
-    notes = session.notes(state)
+    notes = (*session.too_long(), *session.notes(state))
     if state.start is None:
         state = replace(state, start=held_out_nll(session.model, session.held_out, session.device))
     loop = _Loop(session, replace(state, setting=session.setting()), Clock(state.seconds, costs), stop)
@@ -90,8 +92,10 @@ class _Loop:
                 if self.stop():
                     raise Stopped
                 if self._evaluation_due():
+                    began = time.monotonic()
                     yield from self._evaluate()
                     yield from self._save()
+                    self.clock.evaluated(time.monotonic() - began)
                 elif why := self._end():
                     yield from finish(self.session, self.state, why, self.clock.spent(), self.stop)
                     return
@@ -167,7 +171,8 @@ class _Loop:
         step, said = self.state.step, self.state.verdict
         if said or step % LOG_EVERY:
             return
-        latest = max(LOG_EVERY, min(LATEST_VERDICT, self.steps // 5) // LOG_EVERY * LOG_EVERY)
+        earliest, last = LATEST_VERDICT
+        latest = max(LOG_EVERY, min(max(earliest, self.steps // 5), last, self.steps) // LOG_EVERY * LOG_EVERY)
         good = beats_frequencies(self.window, self.yardsticks)
         if not ((said is None and (good or step >= latest)) or (said is False and good and step % latest == 0)):
             return
@@ -181,10 +186,8 @@ class _Loop:
 
     def _evaluate(self) -> Iterator[Evaluated]:
         session, training, state = self.session, self.training, self.state
-        began = time.monotonic()
         nll = held_out_nll(session.model, session.held_out, session.device, self.stop)
         scores, lines = session.scorer(session.model, WATCHED_LINES, greedy(session.recipe.decode), self.stop)
-        self.clock.evaluated(time.monotonic() - began)
         now = Evaluation(step=state.step, score=scores[0].value, nll=nll)
         best = state.best is None or better(now, state.best, scores[0].higher_is_better)
         waited = 0 if best else state.waited + 1

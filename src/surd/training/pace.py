@@ -4,7 +4,7 @@ import copy
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import cycle, islice
 from statistics import median
 
 import torch
@@ -22,6 +22,8 @@ UPDATES = 24
 """Most updates that are timed."""
 WARM_UPDATES = 3
 """Updates made before the clock starts: the first ones allocate memory and choose kernels."""
+CHECKPOINT_SECONDS, DISK = 0.1, 2e8
+"""What writing a checkpoint takes: waiting for the disk, and bytes a second of a plain one (12 bytes a parameter)."""
 DECODED = 1.5
 """Longest output of a group of sentences, as a multiple of the mean one."""
 
@@ -71,12 +73,11 @@ def measure(model: Seq2Seq, recipe: Recipe, updates: Sequence[Sequence[Batch]], 
     optimizer = training.optimizer.build(twin)
     with torch.random.fork_rng(devices=[torch.cuda.current_device()] if torch.cuda.is_available() else []):
         tokens, spent, timed = 0, 0.0, 0
-        warm = min(WARM_UPDATES, len(updates) - 1)
-        for number, batches in enumerate(updates[:UPDATES]):
+        for number, batches in enumerate(islice(cycle(updates), UPDATES)):
             began = time.perf_counter()
             result = train_step(twin, batches, optimizer, training.clip, training.smoothing)
             took = time.perf_counter() - began
-            if number >= warm:
+            if number >= WARM_UPDATES:
                 tokens, spent, timed = tokens + result.source_tokens + result.target_tokens, spent + took, timed + 1
             if spent > SECONDS:
                 break
@@ -87,7 +88,7 @@ def measure(model: Seq2Seq, recipe: Recipe, updates: Sequence[Sequence[Batch]], 
     candidates = 2 if training.average > 1 else 1
     return Costs(
         update=update,
-        evaluation=nll + watched,
+        evaluation=nll + watched + CHECKPOINT_SECONDS + 12 * sum(map(torch.numel, twin.parameters())) / DISK,
         final=candidates * final * recipe.decode.beam,
         timed=timed,
     )

@@ -8,6 +8,7 @@ import torch
 from torch.optim import Optimizer
 
 from surd.data.batch import Batch
+from surd.data.clean import CAUSES, Fate
 from surd.data.stream import Prepared
 from surd.device import default_device, default_precision, keep_freed_memory
 from surd.metrics.score import own_version
@@ -106,6 +107,15 @@ class Session:
         if steps:
             return self.checkpoints.restore(steps[-1], self.model, self.optimizer)
         return State(setting=self.setting())
+
+    def too_long(self) -> tuple[str, ...]:
+        """Pairs that turned out to be too long when they were cut into tokens."""
+        drops = [drop for drop in self.data.report.dropped if drop.cause == CAUSES[Fate.LONG]]
+        limit = self.recipe.data.max_length
+        return tuple(
+            f"{drop.count:,} pairs are left out as too long (more than {limit:,} tokens on a side): {drop.examples[0]}"
+            for drop in drops
+        )
 
     def notes(self, state: State) -> tuple[str, ...]:
         """What a resumed training is not equal in to the one it goes on with."""

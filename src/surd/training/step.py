@@ -1,4 +1,4 @@
-"""One optimiser step: the gradient of the mean loss over all real target tokens of its micro-batches, clipped, applied."""
+"""One optimiser step: the gradient of the mean loss over the real target tokens of its micro-batches."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -45,6 +45,11 @@ def judge(training: float, held_out: float, norm: float, yardsticks: Yardsticks)
     followed = f"held-out went from {start:.2f} to {held_out:.2f}"
     if not math.isfinite(training) or not math.isfinite(held_out):
         return False, "Not learning, because the loss is not a number."
+    if training >= uniform * (1 - MARGIN) and held_out < start * (1 - MARGIN):
+        return False, (
+            f"Not learning yet: the training nll of {training:.2f} a piece is still no better than guessing evenly "
+            f"(ln V = {uniform:.2f}), but it falls: {followed}."
+        )
     if training >= uniform * (1 - MARGIN):
         return False, (
             f"Not learning, because the training nll of {training:.2f} a piece is no better than guessing evenly "
