@@ -45,8 +45,12 @@ class Arm(Protocol):
     """One side: takes a batch in both forms, makes one step, tells the smoothed loss a target token."""
 
     name: str
-    model: nn.Module
-    optimizer: torch.optim.Optimizer
+
+    @property
+    def model(self) -> nn.Module: ...
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer: ...
 
     def step(self, batch: Batch, padded: Padded) -> float: ...
 

@@ -1,5 +1,6 @@
 """The same weights in CTranslate2: converted without a tokenizer, ids spelled as numbers."""
 
+import copy
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,8 @@ def engine(model: MarianMTModel, kind: str, settings: Decoding) -> Callable[[Out
     names = [*SPECIALS, *map(str, range(len(SPECIALS), model.config.vocab_size))]
     ids = {name: number for number, name in enumerate(names)}
     with tempfile.TemporaryDirectory() as folder:
-        convert(model, names, Path(folder) / "model", kind)
+        # A copy: what the converter makes of the weights, it makes of them in place.
+        convert(copy.deepcopy(model), names, Path(folder) / "model", kind)
         translator = ctranslate2.Translator(
             str(Path(folder) / "model"), compute_type=kind, intra_threads=torch.get_num_threads(), inter_threads=1
         )

@@ -104,6 +104,7 @@ def stepped(model: Seq2Seq, source: Ragged, target: Ragged) -> torch.Tensor:
 
 def off(found: torch.Tensor, expected: torch.Tensor) -> float:
     """Largest difference as a share of the largest expected value."""
+    found, expected = found.detach(), expected.detach()
     return float((found - expected).abs().max() / expected.abs().max())
 
 

@@ -30,19 +30,24 @@ def train(
     steps: int | None = None,
     watch: Callable[[], bool] | None = None,
 ) -> str:
-    """Trains to the end, from the last checkpoint where there is one; gives the command that begins such a training.
+    """Trains to the end, from the last checkpoint where there is one; gives the commands that this run has seen.
 
     `words` are settings `a.b=value`; `steps` may grow from one call to the next.
     """
     settings = [*words, *([] if steps is None else [f"training.steps={steps}"])]
     beginning = ["train", *arguments, "--out", run, *settings]
+    history = run.with_name(f"{run.name}.commands")
     if finished(run, steps):
         print(f"{run}: trained already")
-    elif (run / "run.json").is_file():
-        run_surd("train", "--resume", run, *settings, watch=watch)
     else:
-        run_surd(*beginning, watch=watch)
-    return spoken(*beginning)
+        begun = (run / "run.json").is_file()
+        call = ["train", "--resume", run, *settings] if begun else beginning
+        before = history.read_text(encoding="utf-8") if begun and history.is_file() else ""
+        history.write_text(f"{before}{spoken(*call)}\n", encoding="utf-8")
+        run_surd(*call, watch=watch)
+    if not history.is_file():  # begun by hand: what this script would have typed
+        return spoken(*beginning)
+    return "; ".join(dict.fromkeys(history.read_text(encoding="utf-8").splitlines()))
 
 
 def spoken(*arguments: str | Path) -> str:

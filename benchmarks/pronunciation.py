@@ -33,8 +33,8 @@ def main() -> None:
 
     scores = {part: score(run, held_out[part], out / part) for part in ("dev", "test")}
     curve = epochs(run)
-    result = {"command": spoken, "scores": scores, "ending": launch.ending(run), "recipe": launch.recipe(run)}
-    result["curve"] = curve
+    result: dict[str, Any] = {"command": spoken, "scores": scores, "ending": launch.ending(run)}
+    result |= {"recipe": launch.recipe(run), "curve": curve}
     title = "Pronunciation, CMU dictionary (own split by hash)"
     report.write("pronunciation", title, result, table(result), arguments.results)
     draw(curve, arguments.results / "pronunciation.png")
@@ -83,8 +83,8 @@ def epochs(run: Path) -> list[dict[str, float]]:
     updates = {record["step"]: record for record in launch.journal(run, "update")}
     curve = []
     for look in launch.journal(run, "evaluation"):
-        # The journal has a line every few updates: the last one before the look tells where the training stood.
-        last = updates[max(step for step in updates if step <= look["step"])]
+        # The journal has a line every few updates: the nearest one tells where the training stood.
+        last = updates[min(updates, key=lambda step: abs(step - look["step"]))]
         rates = {one["name"]: round(one["value"], 2) for one in look["scores"]}
         point = {"step": look["step"], "epoch": round(last["epoch"], 2), "minutes": round(last["seconds"] / 60, 1)}
         curve.append({**point, "nll": round(last["nll"], 4), "held_out_nll": round(look["nll"], 4), **rates})

@@ -45,9 +45,10 @@ def processor() -> str:
 def write(name: str, title: str, result: Mapping[str, Any], table: str, folder: Path = RESULTS) -> None:
     """Writes `name`.json and `name`.md; the table stands above the machine in the second."""
     folder.mkdir(parents=True, exist_ok=True)
-    record = {"written": datetime.now(UTC).isoformat(timespec="seconds"), **result, "machine": machine()}
+    here = machine()
+    record = {"written": datetime.now(UTC).isoformat(timespec="seconds"), **result, "machine": here}
     write_json(folder / f"{name}.json", record)
-    told = ", ".join(f"{key} {value}" for key, value in record["machine"].items())
+    told = ", ".join(f"{key} {value}" for key, value in here.items())
     page = f"# {title}\n\n{table.strip()}\n\nMachine: {told}.\nWritten {record['written']}.\n"
     (folder / f"{name}.md").write_text(page, encoding="utf-8")
     print(page)

@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+import decoding
+import moses
 import report
 from arms import SMOOTHING, Arm, HuggingFace, Ours, Padded, named
 from corpus import length_sorted_batches

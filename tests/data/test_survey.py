@@ -151,3 +151,10 @@ def test_a_corpus_that_changes_between_two_readings_is_refused(tmp_path: Path) -
     tsv(tmp_path / "pairs.tsv", pairs(25))
     with pytest.raises(SurdError, match="changed while being read: 20 pairs, then 25"):
         list(found.kept())
+
+
+def test_copies_are_as_likely_in_the_sample_as_other_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan_module, "SAMPLE", 100)
+    found = surveyed(tmp_path, [(source, source) for source, _ in pairs(500)] + pairs(500, start=500))
+    copies = sum(source == target for source, target in found.sample)
+    assert len(found.sample) > 80 and 25 < copies < 75

@@ -34,7 +34,6 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 @example(text="  double  and outer  ")
 @example(text="<s> </s> <unk> <pad> <0x41> ⁇")
 @example(text="e\u0301\u2028\t")
-@settings(deadline=None)
 def test_subwords_are_lossless_for_any_text(kind: str, text: str) -> None:
     tokenizer = LEARNT[kind]
     ids = tokenizer.encode(text)
@@ -44,7 +43,6 @@ def test_subwords_are_lossless_for_any_text(kind: str, text: str) -> None:
 
 @pytest.mark.parametrize("kind", ["characters", "words"])
 @given(picked=st.lists(st.sampled_from(LINES), max_size=3))
-@settings(deadline=None)
 def test_symbols_are_lossless_for_known_symbols(kind: str, picked: list[str]) -> None:
     text = " ".join(picked)
     assert LEARNT[kind].decode(LEARNT[kind].encode(text)) == text
@@ -95,7 +93,7 @@ def test_a_size_that_was_asked_for_and_does_not_fit_names_the_largest(part: BPE 
 
 @pytest.mark.parametrize("kind", [BPE, Unigram])
 @given(lines=st.lists(TEXT.filter(bool), min_size=1, max_size=4), size=st.sampled_from([270, 5000]))
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_a_derived_size_always_fits(kind: type[BPE] | type[Unigram], lines: list[str], size: int) -> None:
     tokenizer = learn(kind(size=size), lines, fit=True)
     assert [tokenizer.decode(tokenizer.encode(line)) for line in lines] == lines

@@ -1,5 +1,6 @@
 """Search with the real model: step by step as well as at once, and against Hugging Face's beam search."""
 
+import jaxtyping
 import pytest
 import torch
 import torch.nn.functional as F
@@ -42,10 +43,10 @@ def reversed_noisily(sentence: list[int], generator: torch.Generator) -> list[in
 def trained() -> Seq2Seq:
     """A few seconds of training: far from sure of anything, so that its beams have something to decide."""
     torch.manual_seed(0)
-    torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(1)
     model = small()
     optimizer = torch.optim.AdamW(model.parameters(), 3e-3, fused=True)
+    jaxtyping.config.update("jaxtyping_disable", True)  # the checks would take as long as the training
     for _ in range(250):
         inputs = sentences(48, generator)
         outputs = [reversed_noisily(sentence, generator) for sentence in inputs]
@@ -56,6 +57,7 @@ def trained() -> Seq2Seq:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+    jaxtyping.config.update("jaxtyping_disable", False)
     assert loss.item() < 2.5, "the model learnt nothing"
     return model.eval()
 

@@ -44,7 +44,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with everything that the pages name: texts, a recipe, and the run that the README trains."""
     folder = tmp_path_factory.mktemp("pages")
     order = random.Random(1)
-    for name, count in (("train", 200), ("dev", 20), ("test", 20)):
+    for name, count in (("dev", 20), ("test", 20), ("train", 200)):
         english = [" ".join(order.sample(sorted(WORDS), 6)) for _ in range(count)]
         german = [" ".join(filter(None, (WORDS[word] for word in line.split()))) for line in english]
         for suffix, lines in (("en", english), ("de", german)):

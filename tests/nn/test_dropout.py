@@ -60,6 +60,25 @@ def test_the_gradient_passes_where_the_number_passed() -> None:
     assert torch.equal(x.grad, torch.where(y != 0, upstream * factor, 0.0))
 
 
+def test_added_to_a_stream_it_is_the_same_dropout() -> None:
+    """The same draw gives the same mask; the stream passes whole, forwards and backwards."""
+    stream, x, upstream = (torch.randn(37, 11, dtype=torch.float64) for _ in range(3))
+    found, expected = [], []
+    for results, function in (
+        (found, lambda s, h: add_dropped(s, h, 0.4, True)),
+        (expected, lambda s, h: s + dropout(h, 0.4, True)),
+    ):
+        torch.manual_seed(3)
+        leaves = stream.clone().requires_grad_(), x.clone().requires_grad_()
+        y = function(*leaves)
+        y.backward(upstream)
+        results.extend([y.detach(), *(leaf.grad for leaf in leaves)])
+    for ours, plain in zip(found, expected, strict=True):
+        assert (ours - plain).abs().max() <= 1e-15
+    assert torch.equal(found[1], upstream)
+    assert torch.equal(add_dropped(stream, x, 0.4, False), stream + x)
+
+
 def test_identity_without_rate_and_outside_training() -> None:
     x = torch.randn(50)
     assert dropout(x, 0.0, True) is x and dropout(x, 0.3, False) is x

@@ -13,7 +13,8 @@ CPU = torch.device("cpu")
 
 def closed_form(position: int, feature: int, width: int, layout: str) -> mpmath.mpf:
     """Vaswani et al. 2017, section 3.5: pair i holds sin and cos of position / 10000^(2i/width)."""
-    pair, is_cosine = (feature // 2, feature % 2) if layout == "interleaved" else (feature % (width // 2), feature // (width // 2))
+    half = width // 2
+    pair, is_cosine = divmod(feature, 2) if layout == "interleaved" else (feature % half, feature // half)
     with mpmath.workdps(40):
         angle = mpmath.mpf(position) / mpmath.mpf(10_000) ** (mpmath.mpf(2 * pair) / width)
         return mpmath.cos(angle) if is_cosine else mpmath.sin(angle)
@@ -37,8 +38,8 @@ def test_every_row_has_rms_root_half(layout: str, width: int) -> None:
 
 
 def test_the_layouts_hold_the_same_features_in_another_order() -> None:
-    interleaved, halves = (Sinusoidal(layout=layout)(100, 32, torch.float64, CPU) for layout in ("interleaved", "halves"))
-    assert torch.equal(torch.cat([interleaved[:, 0::2], interleaved[:, 1::2]], 1), halves)
+    mixed, halves = (Sinusoidal(layout=layout)(100, 32, torch.float64, CPU) for layout in ("interleaved", "halves"))
+    assert torch.equal(torch.cat([mixed[:, 0::2], mixed[:, 1::2]], 1), halves)
 
 
 @pytest.mark.parametrize("length", [1, 2, 63, 64, 65, 300])

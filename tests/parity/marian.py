@@ -1,4 +1,4 @@
-"""The same network as Hugging Face's Marian, every weight copied: the outside reference of the model and of the search."""
+"""The same network as Hugging Face's Marian, every weight copied: an outside reference for model and search."""
 
 from torch import Tensor
 from transformers import MarianConfig, MarianMTModel

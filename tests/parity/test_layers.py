@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 
 
 def residual(order: NormOrder) -> Residual:
-    return Residual(LayerNormLayer(D_MODEL, 1e-5), order, 0.0)
+    return Residual(LayerNormLayer(D_MODEL, 1e-5, 1.0), order, 0.0)
 
 
 def self_attention() -> SelfAttention:

@@ -86,3 +86,9 @@ def test_a_training_needs_an_end():
 
 def test_the_width_of_a_head_need_not_divide_the_model():
     assert override(SOUND, ["model.heads=3", "model.d_k=7", "model.d_model=50"]).model.d_k == 7
+
+
+def test_a_fault_between_settings_hides_no_other():
+    with pytest.raises(Faults) as caught:
+        override(SOUND, ["tokenizer.source=words", "training.keep=0"])
+    assert [line.partition(":")[0] for line in caught.value.lines] == ["tokenizer.joint", "training.keep"]

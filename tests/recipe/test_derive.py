@@ -96,6 +96,7 @@ def test_tying_follows_from_the_vocabulary(text, words):
 
 
 def test_one_side_follows_the_other(text):
+    assert "side" not in derive(text)[1]["tokenizer.target.kind"]
     recipe, reasons = derive(text, asked("tokenizer.source.kind=unigram"))
     assert recipe.tokenizer.joint
     assert recipe.tokenizer.source == recipe.tokenizer.target
@@ -142,6 +143,17 @@ def test_minutes_become_steps(text):
     assert shorter.training.evaluate_every <= 20
     assert reasons["training.steps"] == "what 4 minutes allow here"
     assert replace(shorter, training=recipe.training) == recipe
+
+
+def test_minutes_for_few_pairs_go_into_updates_rather_than_looks(text):
+    assert derive(text, asked("training.minutes=1"))[0].training.evaluate_every == 50
+
+
+@pytest.mark.parametrize("pairs", [10, 1_999, 2_000, 10**5, 10**7])
+@pytest.mark.parametrize("duration", ["steps=1", "steps=7", "steps=100000", "minutes=0.1"])
+def test_no_derived_value_contradicts_another(text, words, pairs, duration):
+    for survey in (text, words):
+        derive(enlarged(survey, pairs), asked(f"training.{duration}"))
 
 
 def test_few_pairs_have_small_batches(text, words):

@@ -26,9 +26,7 @@ def test_words_are_toml_or_plain_text():
 
 def test_four_faults_of_a_file_come_in_one_message(tmp_path):
     path = tmp_path / "recipe.toml"
-    path.write_text(
-        '[model]\nheads = "eight"\nd_modle = 64\ndropout = 1.5\n[training.schedule]\nkind = "cosin"\n'
-    )
+    path.write_text('[model]\nheads = "eight"\nd_modle = 64\ndropout = 1.5\n[training.schedule]\nkind = "cosin"\n')
     with pytest.raises(Faults) as caught:
         Draft.read(path).check()
     lines = sorted(caught.value.lines)

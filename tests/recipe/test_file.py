@@ -94,7 +94,7 @@ def recipes(draw: st.DrawFn) -> Recipe:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(recipe=recipes(), reason=st.text(), comment=st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"])))
 def test_every_recipe_is_read_as_it_was_written(tmp_path_factory, recipe, reason, comment):
     path = tmp_path_factory.mktemp("recipes") / "recipe.toml"

@@ -88,7 +88,7 @@ def usable(fates: np.ndarray) -> np.ndarray:
 
 
 def _parts(hashes: np.ndarray, among: np.ndarray) -> Iterator[np.ndarray]:
-    """The places that `among` picks, parted by the first bits of their hashes, ascending; equal hashes stay together."""
+    """The places that `among` picks, parted by the first bits of their hashes, ascending; equal ones stay together."""
     first = np.empty(len(hashes), np.uint8)
     np.right_shift(hashes, np.uint64(64 - BITS), out=first, casting="unsafe")
     first[~among] = 2**BITS

@@ -76,8 +76,9 @@ class Scan:
             source_hash, target_hash = text_hash(source.encode()), text_hash(target.encode())
             if fate is train:
                 fate = in_dev if source_hash in dev else copy if source == target else train
-                # Neither hash alone decides: the smallest hashes of sources are those that are held out.
-                if fate is not in_dev and (pair_hash := source_hash ^ target_hash) < self.sample.limit:
+                # Of both hashes: the smallest of sources alone are held out. Not their XOR: that is 0 for every copy.
+                pair_hash = (source_hash + 3 * target_hash) % 2**64
+                if fate is not in_dev and pair_hash < self.sample.limit:
                     self.sample.add(pair_hash, number, source, target)
             if fate is not train and len(self.examples[fate]) < EXAMPLES:
                 self.examples[fate].append(Example.of(number, source, target))

@@ -11,7 +11,7 @@ from surd.data.clean import CAUSES, Dropped, Fate, Report, tidy
 from surd.data.corpus import DataSettings, Pair
 from surd.data.hold_out import choose, distinct, mark
 from surd.data.lines import Complaints
-from surd.data.scan import Scan
+from surd.data.scan import LONGEST, Scan
 from surd.errors import SurdError
 
 FEWEST = 10
@@ -117,7 +117,7 @@ def _conclude(scan: Scan, drop_copies: bool) -> Survey:
         mark(fates, scan.sources, chosen, Fate.HELD_OUT)
     sample = scan.sample.pairs(fates)
     sources, targets = ([pair[side] for pair in sample] for side in (0, 1))
-    source_lengths, target_lengths = (_Lengths(side[good]) for side in scan.characters)
+    source_lengths, target_lengths = (_Lengths(side, good) for side in scan.characters)
     return Survey(
         settings=scan.settings,
         report=_report(scan, fates, usable),
@@ -147,8 +147,11 @@ def _conclude(scan: Scan, drop_copies: bool) -> Survey:
 class _Lengths:
     """How many texts have which length in characters."""
 
-    def __init__(self, lengths: np.ndarray) -> None:
-        self._counts = np.bincount(lengths)
+    def __init__(self, lengths: np.ndarray, among: np.ndarray) -> None:
+        self._counts = np.zeros(LONGEST + 1, np.int64)
+        for start in range(0, len(lengths), 2**20):  # numpy counts in a copy of eight bytes an item
+            part = slice(start, start + 2**20)
+            self._counts += np.bincount(lengths[part][among[part]], minlength=LONGEST + 1)
 
     @property
     def total(self) -> int:

@@ -60,7 +60,7 @@ def _search(model: Model, sources: Sequence[Sequence[int]], settings: Decoding) 
     cache, device = begin(model, sources, settings.beam)
     limits = torch.tensor([settings.limit(len(source)) for source in sources], device=device)
     beams = _first(limits, settings)
-    while len(beams.numbers):
+    while True:
         logits = model.step(beams.tokens[:, :, -1].flatten(), cache).float()
         beams, parents = _advance(beams, logits, settings)
         done = _cannot_improve(beams, settings)
@@ -69,8 +69,9 @@ def _search(model: Model, sources: Sequence[Sequence[int]], settings: Decoding) 
                 found[number] = hypotheses
             kept = (~done).nonzero().squeeze(1)
             beams, parents = beams.select(kept), parents[kept]
-            if len(kept):
-                cache.keep(kept)
+            if not len(kept):
+                break
+            cache.keep(kept)
         firsts = torch.arange(len(parents), device=device)[:, None] * settings.beam
         cache.reorder((firsts + parents).flatten())
     return found

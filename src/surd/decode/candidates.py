@@ -1,6 +1,6 @@
 """The best continuations of a beam, exactly, without ever sorting or normalising the vocabulary.
 
-The vocabulary is read three times: for the maximum of each chunk of columns, to exponentiate, to sum. The best `count`
+The vocabulary is read once, for its log-sum-exp and for the maximum of each chunk of columns. The best `count`
 continuations lie in the `count` chunks with the best maxima, so only those chunks are looked into.
 """
 
@@ -12,6 +12,9 @@ from surd.nn.special import BOS, PAD
 
 CHUNK = 64
 """Columns in a chunk: with fewer, more maxima to choose from; with more, more columns to look into."""
+
+CACHED = 1 << 18
+"""Numbers exponentiated at once on a CPU: 1 MiB of them."""
 
 NEVER = [PAD, BOS]
 """Never generated. They keep their share of the probability, so that a score is that of the model as trained."""
@@ -27,10 +30,9 @@ def best_continuations(
     (sentences, beam), vocabulary = sums.shape, logits.shape[1]
     never = logits[:, NEVER].logsumexp(1)
     logits[:, NEVER] = float("-inf")
-    maxima = _chunk_maxima(logits)
+    maxima, rest = _read(logits)
     chunks = maxima.shape[1]
-    normaliser = torch.logaddexp(_log_sum_exp(logits, maxima.amax(1)), never)
-    shifts = sums - normaliser.view(sentences, beam)
+    shifts = sums - torch.logaddexp(rest, never).view(sentences, beam)
 
     ranks = (maxima.view(sentences, beam, chunks) + shifts[:, :, None]).flatten(1)
     chosen = _top(ranks, min(count, beam * chunks)).sort(1).values  # ascending: ties fall to the lower id below as well
@@ -57,6 +59,19 @@ def best_continuations_plainly(
     return values[:, :count], places[:, :count] // logits.shape[1], places[:, :count] % logits.shape[1]
 
 
+def _read(
+    logits: Float[Tensor, "rows vocabulary"],
+) -> tuple[Float[Tensor, "rows chunks"], Float[Tensor, " rows"]]:
+    """Maximum of each chunk, log-sum-exp of each row; on a CPU of so few rows at once that they stay in its cache."""
+    rows, vocabulary = logits.shape
+    maxima, normalisers = [], []
+    for block in logits.split(max(1, CACHED // vocabulary) if logits.device.type == "cpu" else rows):
+        maxima.append(_chunk_maxima(block))
+        highest = maxima[-1].amax(1, keepdim=True)
+        normalisers.append((block - highest).exp_().sum(1).log_().add_(highest[:, 0]))
+    return torch.cat(maxima), torch.cat(normalisers)
+
+
 def _chunk_maxima(logits: Float[Tensor, "rows vocabulary"]) -> Float[Tensor, "rows chunks"]:
     """The last chunk may be a short one."""
     rows, vocabulary = logits.shape
@@ -65,11 +80,6 @@ def _chunk_maxima(logits: Float[Tensor, "rows vocabulary"]) -> Float[Tensor, "ro
     if vocabulary == whole * CHUNK:
         return maxima
     return torch.cat([maxima, logits[:, whole * CHUNK :].amax(1, keepdim=True)], 1)
-
-
-def _log_sum_exp(logits: Float[Tensor, "rows vocabulary"], maxima: Float[Tensor, " rows"]) -> Float[Tensor, " rows"]:
-    """Like `torch.logsumexp`, with the maxima known already."""
-    return (logits - maxima[:, None]).exp_().sum(1).log_().add_(maxima)
 
 
 def _top(values: Float[Tensor, "rows n"], count: int) -> Int[Tensor, "rows count"]:

@@ -114,6 +114,10 @@ class SelfAttention(nn.Module):
         self.query_key_value = Linear(d_model, heads * d_k, stacked=3)
         self.output = Linear(heads * d_k, d_model)
 
+    def readers(self) -> tuple[Linear, ...]:
+        """The projections that make queries, keys and values."""
+        return (self.query_key_value,)
+
     def forward(
         self, x: Float[Tensor, "total d_model"], layout: Layout, mask: Tensor | None
     ) -> Float[Tensor, "total d_model"]:
@@ -138,6 +142,10 @@ class CrossAttention(nn.Module):
         self.query = Linear(d_model, heads * d_k)
         self.key_value = Linear(d_model, heads * d_k, stacked=2)
         self.output = Linear(heads * d_k, d_model)
+
+    def readers(self) -> tuple[Linear, ...]:
+        """The projections that make queries, keys and values."""
+        return self.query, self.key_value
 
     def keys_values(self, memory: Float[Tensor, "total d_model"], layout: Layout) -> tuple[Tensor, Tensor]:
         """Keys and values of the source, `(batch, heads, longest, d_k)` each."""

@@ -34,7 +34,7 @@ class Sinusoidal(Part, kind="sinusoidal"):
     """Fixed waves added to the embedding, one wavelength a pair of features."""
 
     layout: Literal["interleaved", "halves"] = "interleaved"
-    """`interleaved`: sin, cos, sin, cos … as in the paper; `halves`: all sines, then all cosines, as Marian has them."""
+    """`interleaved`: sin, cos, sin, cos … as in the paper; `halves`: all sines, then all cosines, as in Marian."""
 
     def __call__(
         self, length: int, width: int, dtype: torch.dtype, device: torch.device

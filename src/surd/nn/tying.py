@@ -28,8 +28,8 @@ def first_gain(tying: Tying, order: NormOrder, d_model: int) -> float:
 
     The last state of a fresh pre-norm stack still points along the row it read. Where that row is also a row of the
     projection, its own token's logit is gain · cos · √d_model among others of size gain: an untrained model that copies
-    its input, 2.9 nats above even guessing for 43 phones at d_model 256. A post-norm stack halves that direction in each
-    sub-layer and needs no such start. See docs/decisions.
+    its input, 2.9 nats above even guessing for 43 phones at d_model 256. A post-norm stack halves that direction
+    in each sub-layer and needs no such start. See docs/decisions/0004-right-start.md.
     """
     return d_model**-0.25 if order is NormOrder.PRE and tying is not Tying.NONE else 1.0
 

@@ -66,6 +66,9 @@ def _single(recipe: Recipe) -> Iterator[Contradiction]:
         yield _fault("training.clip", f"expected a norm, or 0 to cut nothing, found {training.clip}")
     if training.minutes is not None and not (training.minutes > 0 and isfinite(training.minutes)):
         yield _fault("training.minutes", f"expected more than 0, found {training.minutes}")
+    gain = model.init.attention_gain
+    if not (gain > 0 and isfinite(gain)):
+        yield _fault("model.init.attention_gain", f"expected more than 0, found {gain}")
     if not (optimizer.epsilon > 0 and isfinite(optimizer.epsilon)):
         yield _fault("training.optimizer.epsilon", f"expected more than 0, found {optimizer.epsilon}")
     if not 0 <= optimizer.decay < 1:

@@ -30,6 +30,9 @@ WARMUP_SHARE = 4
 EVALUATIONS = (10, 100)
 """Fewest and most looks at the held-out score before the step limit."""
 
+FEWEST_BETWEEN = 50
+"""Updates between two looks at least, while it is not known how many updates there will be."""
+
 
 def choose_task(survey: Survey, draft: Draft) -> tuple[Task, str]:
     """The task that the draft asks for, or else the one that the pairs look like, with the reason."""
@@ -97,7 +100,7 @@ def _vocabulary(plan: Plan, survey: Survey) -> None:
             why = scarce if allowed < wanted else plan.size.reasons.get(path, "the default")
             plan.put(path, min(wanted, allowed), why)
     for here, there in (sides, sides[::-1]):
-        if plan["tokenizer.joint"] and plan.open(f"tokenizer.{here}"):
+        if plan["tokenizer.joint"] and plan.open(f"tokenizer.{here}") and not plan.open(f"tokenizer.{there}"):
             for name, value in plan[f"tokenizer.{there}"].items():
                 plan.put(f"tokenizer.{here}.{name}", value, f"as on the {there} side")
 
@@ -137,7 +140,8 @@ def _batch(plan: Plan, survey: Survey) -> int:
     most = epoch // STEPS_AN_EPOCH // (plan["training.accumulation"] or 1)
     if most < plan["batch.tokens"]:
         fitting = max(SMALLEST_BATCH, 1 << max(most, 1).bit_length() - 1)
-        plan.put("batch.tokens", fitting, f"{epoch:,} tokens a side: some {STEPS_AN_EPOCH} steps an epoch")
+        why = f"some {STEPS_AN_EPOCH} steps an epoch" if fitting > SMALLEST_BATCH else "the smallest batch"
+        plan.put("batch.tokens", fitting, f"{epoch:,} tokens a side: {why}")
     return ceil(epoch / plan["batch.tokens"] / (plan["training.accumulation"] or 1))
 
 
@@ -155,7 +159,8 @@ def _duration(plan: Plan, epoch: int) -> None:
         every = min(max(epoch, ceil(steps / most)), max(1, steps // fewest))
         plan.put("training.evaluate_every", every, _every(every, epoch, steps))
     else:
-        plan.put("training.evaluate_every", epoch, "an epoch")
+        why = "an epoch" if epoch >= FEWEST_BETWEEN else "an epoch has fewer updates than a look is worth"
+        plan.put("training.evaluate_every", max(epoch, FEWEST_BETWEEN), why)
     names = plan.choose(Schedule, schedule)
     wanted = get(plan.size.values, f"{schedule}.warmup")
     warmup = min(wanted, max(1, steps // WARMUP_SHARE)) if steps else wanted

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unicodedata import category
 
 import tomlkit
 from tomlkit.container import Container
@@ -15,6 +16,8 @@ from surd.errors import SurdError, nearest
 
 HEAD, FOOT = "", "."
 """Where whole-line comments stand that belong to no setting: at the top of the file and at its end."""
+UNWRITABLE = ("Cc", "Cs", "Zl", "Zp")
+"""Categories of characters that no comment holds: control characters, halves of characters, ends of lines."""
 WIDEST = 36
 """Characters within which values are padded, so that the comments behind them stand in one column."""
 
@@ -66,9 +69,9 @@ def render(
     """The text of a recipe file, one setting a line in the order of `values`, from which `parse` reads the same."""
     comments = dict(comments or {})
     body = list(_table(values, "", reasons, comments))
-    head = [*(f"# {line}".rstrip() for line in comments.pop(HEAD, ())), ""] if HEAD in comments else []
+    head = [*(f"# {line.strip()}".rstrip() for line in comments.pop(HEAD, ())), ""] if HEAD in comments else []
     # Comments whose setting is no longer there are kept too: a person wrote them.
-    foot = [f"# {line}".rstrip() for lines in comments.values() for line in lines]
+    foot = [f"# {line.strip()}".rstrip() for lines in comments.values() for line in lines]
     return "\n".join([*head, *body, *([""] if foot else []), *foot]) + "\n"
 
 
@@ -105,13 +108,13 @@ def _table(
     width = max((len(text) for text in single.values() if len(text) <= WIDEST), default=0)
     for here, text in single.items():
         yield from _above(here, comments)
-        reason = reasons.get(here) or reasons.get(f"{here}.kind")
-        yield f"{text.ljust(width)}  # {_text(reason)}" if reason else text
+        reason = one_line(reasons.get(here) or reasons.get(f"{here}.kind") or "")
+        yield f"{text.ljust(width)}  # {reason}" if reason else text
     for here, (_, value) in items.items():
         if isinstance(value, Mapping):
             yield ""
             yield from _above(here, comments)
-            yield f"[{here}]  # {_text(reasons[here])}" if here in reasons else f"[{here}]"
+            yield f"[{here}]  # {one_line(reasons[here])}" if here in reasons else f"[{here}]"
             yield from _table(value, here, reasons, comments)
 
 
@@ -122,12 +125,17 @@ def plain(value: Any) -> Any:
 
 def _above(path: str, comments: dict[str, tuple[str, ...]]) -> Iterator[str]:
     for line in (*comments.pop(path, ()), *comments.pop(f"{path}.kind", ())):
-        yield f"# {line}".rstrip()
+        yield f"# {line.strip()}".rstrip()
+
+
+def one_line(text: str) -> str:
+    """Text as a comment can hold it: on one line, without control characters."""
+    return " ".join("".join(" " if category(letter) in UNWRITABLE else letter for letter in text).split())
 
 
 def _text(comment: str) -> str:
-    """The words of a comment on one line, without the sign in front."""
-    return " ".join(comment.split()).removeprefix("#").strip()
+    """The words of a comment as it stands in a file, without the sign in front."""
+    return comment.removeprefix("#").strip()
 
 
 def _meant(path: Path) -> str:

@@ -71,10 +71,9 @@ class Draft:
         for word in words:
             try:
                 path, value = read_word(word)
-                put(upper, path, value)
+                put(upper, path, _spelt_out(value, path) if isinstance(value, dict) else _spelt(value, path))
             except SurdError as error:
                 faults.append(str(error))
-        upper = _spelt_out(upper)
         reasons = {path: self._in_place(path, upper, origin) for path in leaves(upper)}
         return replace(self.under(Draft(upper, reasons)), faults=tuple(faults))
 
@@ -134,12 +133,12 @@ def built(
             break
         except Faults as error:
             lines += [_with_leaf(line) for line in error.lines if _with_leaf(line) not in lines]
-            smaller = rest
-            for line in error.lines:
-                smaller = without(smaller, line.partition(": ")[0].removesuffix(".kind"))
-            if smaller == rest:
+            paths = [line.partition(": ")[0].removesuffix(".kind") for line in error.lines]
+            before, rest = rest, _restored(rest, base, paths)
+            if rest == before:  # the fault lies between settings: all of their table goes
+                rest = _restored(rest, base, [path.rpartition(".")[0] for path in paths])
+            if rest == before:
                 return None, lines
-            rest = merge(base, smaller)
     return recipe, lines + [found.message for found in contradictions(recipe) if tell(found)]
 
 
@@ -173,7 +172,7 @@ def _stand_in(values: Table) -> Table:
         sides = [get(values, f"tokenizer.{side}") for side in ("source", "target")]
         for side, told, other in (("source", *sides), ("target", *sides[::-1])):
             if told is None and isinstance(other, dict):
-                base["tokenizer"][side] = merge(base["tokenizer"][side], other)
+                put(base, f"tokenizer.{side}", other)
     return base
 
 
@@ -191,8 +190,13 @@ def _spelt_out(values: Table, path: str = "") -> Table:
         if isinstance(value, dict):
             spelt[key] = _spelt_out(value, here)
         else:
-            spelt[key] = {"kind": value} if isinstance(value, str) and here in _families() else value
+            spelt[key] = _spelt(value, here)
     return spelt
+
+
+def _spelt(value: Any, path: str) -> Any:
+    """A bare name as a table, where it chooses a part."""
+    return {"kind": value} if isinstance(value, str) and path in _families() else value
 
 
 def _number(text: str) -> float | str:
@@ -209,6 +213,13 @@ def _beside(folder: str, name: str) -> str:
 
 def _plain(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _restored(values: Table, base: Table, paths: Sequence[str]) -> Table:
+    """The values with those of `base` at some paths."""
+    for path in paths:
+        values = without(values, path)
+    return merge(base, values)
 
 
 def _with_leaf(line: str) -> str:

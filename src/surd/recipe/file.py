@@ -10,7 +10,7 @@ from surd.errors import Faults, SurdError, nearest
 from surd.files import write_atomic
 from surd.part import unstructure
 from surd.recipe.describe import first_sentence, settings
-from surd.recipe.document import Document, parse, render
+from surd.recipe.document import Document, one_line, parse, render
 from surd.recipe.draft import PATHS, Draft, built
 from surd.recipe.settings import Recipe
 from surd.recipe.table import get
@@ -56,7 +56,7 @@ def write(
     here = _with_whole_paths(values(recipe))
     before = parse(path) if path.exists() else Document({}, {}, {})
     kept = {name: reason for name, reason in before.reasons.items() if get(before.values, name) == get(here, name)}
-    told = _meanings() | kept | dict(reasons or {})
+    told = _meanings() | kept | {name: reason for name, reason in (reasons or {}).items() if one_line(reason)}
     write_atomic(path, render(here, told, before.comments | dict(comments or {})).encode())
 
 

@@ -33,7 +33,7 @@ def put(values: Table, path: str, value: Any) -> None:
         values = values.setdefault(head, {})
         if not isinstance(values, dict):
             raise SurdError(f"{path}: {head} is given as a value and as a table")
-    values[last] = value
+    values.update(merge(values, {last: value}))
 
 
 def without(values: Table, path: str) -> Table:
