@@ -187,9 +187,9 @@ def _report(scan: Scan, fates: np.ndarray, usable: int) -> Report:
 
 
 def _dropped(scan: Scan, fates: np.ndarray) -> tuple[Dropped, ...]:
-    counts = np.bincount(fates, minlength=len(Fate))
+    counts = {fate: int(np.count_nonzero(fates == fate)) for fate in CAUSES}
     return tuple(
-        Dropped(cause=cause, count=int(counts[fate]), examples=tuple(scan.examples[fate]))
+        Dropped(cause=cause, count=counts[fate], examples=tuple(scan.examples[fate]))
         for fate, cause in CAUSES.items()
         if counts[fate]
     )
