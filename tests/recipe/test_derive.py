@@ -53,6 +53,8 @@ def test_at_multi30ks_size_the_published_settings_come_out(text):
         "tokenizer.target.size",
         "tokenizer.source.byte_fallback",
         "tokenizer.target.byte_fallback",
+        "tokenizer.source.coverage",
+        "tokenizer.target.coverage",
         "training.evaluate_every",
         "training.optimizer.epsilon",
     }
