@@ -11,16 +11,22 @@ def test_the_default_device_can_compute() -> None:
 
 
 @pytest.mark.parametrize("flags", [set(), {"avx2"}, {"avx2", "avx512_bf16"}, {"amx_bf16"}, {"asimd", "bf16"}])
-def test_a_processor_without_bf16_computes_in_fp32(flags: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("gain", [0.6, 2.3])
+def test_bf16_needs_instructions_that_are_faster(flags: set[str], gain: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "_processor_flags", lambda: flags)
-    expected = "bf16" if flags & {"avx512_bf16", "amx_bf16", "bf16"} else "fp32"
+    monkeypatch.setattr(device, "_bf16_gain", lambda: gain)
+    expected = "bf16" if gain > 1 and flags & device.BF16_FLAGS else "fp32"
     assert device.default_precision(torch.device("cpu")) == expected
+
+
+def test_the_gain_is_a_measured_ratio() -> None:
+    assert 0.001 < device._bf16_gain() < 1000
 
 
 @pytest.mark.skipif(not hasattr(torch.cpu, "_is_avx512_bf16_supported"), reason="this torch does not tell")
 def test_torch_sees_the_same_bf16_instructions() -> None:
     if torch.cpu._is_avx512_bf16_supported():
-        assert device.has_fast_bf16(torch.device("cpu"))
+        assert device._processor_flags() & device.BF16_FLAGS
 
 
 def test_memory_and_processors_are_counted() -> None:
