@@ -28,7 +28,7 @@ def load(
     """The trained run in the folder `path`, ready to use: `load("en-de").translate(["A dog runs."])`.
 
     `device` is the best one when none is given; `precision` is the number format of the activations, `auto` being
-    bf16 where the device computes in it. A folder that is no run, is damaged or was written by a newer surd raises
+    the faster of fp32 and bf16 there. A folder that is no run, is damaged or was written by a newer surd raises
     `SurdError`.
     """
     run = Run.open(path)

@@ -24,8 +24,8 @@ class TransformerInit(Part, kind="transformer"):
     attention_gain: float = 0.5**0.5
     """Factor on Glorot's bound for the projections to query, key and value; √½ starts scores at standard deviation ½.
 
-    It is what Glorot's rule gives over the three stacked in one matrix (torch.nn.MultiheadAttention, fairseq), and a
-    post-norm translator learns 1.5 times as fast from it as from 1: see docs/decisions/0007-attention-gain.md.
+    It is what Glorot's rule gives over the three stacked in one matrix (torch.nn.MultiheadAttention, fairseq). One
+    post-norm translator learnt clearly faster from it than from 1: see docs/decisions/0007-attention-gain.md.
     """
 
     @torch.no_grad()

@@ -21,7 +21,7 @@ class LossSums:
     nll: Tensor
     """Unsmoothed cross-entropy in nats."""
     correct: Tensor
-    """How often the label was the most probable token."""
+    """How often the label was the most probable token; counted only where no gradient is asked for, else 0."""
     tokens: int
     """How many target tokens were summed."""
 
