@@ -1,13 +1,14 @@
 """Training and decoding speed beside Hugging Face's MarianMTModel: same weights, same batches, same optimiser.
 
-`train` times the arms in turn, round after round, and reports the ratio of real (unpadded) source and target tokens a
-second, round by round, since a machine's speed drifts more than the arms differ. `losses` trains one arm of each side
-on the same batches and compares the losses. `decode` translates with a trained run on both sides.
+`train` times the arms in turn, each in its own process, and reports the ratio of real (unpadded) source and target
+tokens a second, round by round, since a machine's speed drifts more than the arms differ. `losses` trains one arm of
+each side on the same batches and compares the losses. `decode` translates with a trained run on both sides.
 """
 
 import argparse
 import statistics
-import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,14 @@ from corpus import length_sorted_batches
 from marian import trainable
 from rounds import alternate, faster, ratios, spelled
 from surd.data.batch import Batch
-from surd.device import default_device, default_precision, keep_freed_memory
+from surd.device import default_device, default_precision
 from surd.models.seq2seq import Architecture, Seq2Seq
 from surd.nn.norm import NormOrder
 from surd.nn.tying import Tying
 from surd.optim.optimizer import AdamW
 from surd.optim.schedule import InverseRootDecay
 from surd.seed import seed_all
+from workers import Worker
 
 VOCABULARY = 9712
 TINY = Architecture(
@@ -54,7 +56,6 @@ WINDOW = 10
 def main() -> None:
     arguments = parse()
     torch.set_num_threads(arguments.threads)
-    keep_freed_memory()  # as surd's training does; here both sides have it
     seed_all(arguments.seed)
     {"train": train, "losses": losses, "decode": decode}[arguments.what](arguments)
 
@@ -69,7 +70,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--batches", type=int, default=4, help="batches a round (train)")
     parser.add_argument("--steps", type=int, default=100, help="updates (losses)")
     parser.add_argument("--sentences", type=int, default=256, help="sentences a round (decode)")
-    parser.add_argument("--tokens", type=int, default=8192, help="padded tokens a side of a batch (train, losses)")
+    parser.add_argument("--tokens", type=int, default=4096, help="padded tokens a side of a batch (train, losses)")
     parser.add_argument(
         "--bf16", action="store_true", help="time ours in bf16 also where that is not the default (train)"
     )
@@ -80,27 +81,19 @@ def parse() -> argparse.Namespace:
 
 
 def train(arguments: argparse.Namespace) -> None:
-    """Tokens a second of every arm, and the ratio to Hugging Face in fp32, the faster of its two attentions."""
+    """Tokens a second of every arm, and the ratio to Hugging Face in fp32 as it comes, the faster of its attentions."""
     batches, longest = length_sorted_batches(arguments.data, arguments.out, VOCABULARY, arguments.tokens)
     # From short sentences to long ones, at equal distances: an epoch in small.
     chosen = [batches[(2 * n + 1) * len(batches) // (2 * arguments.batches)] for n in range(arguments.batches)]
-    padded = [Padded.of(batch) for batch in chosen]
-    arms = training_arms(Seq2Seq(TINY, VOCABULARY, VOCABULARY), longest, arguments.bf16)
-    check_equal_parameters(arms)
-    for arm in arms:
-        set_rate(arm, SCHEDULE(1, 1, TINY.d_model))
-
-    def pass_over(arm: Arm) -> float:
-        start = time.perf_counter()
-        for batch, cells in zip(chosen, padded, strict=True):
-            arm.step(batch, cells)
-        return time.perf_counter() - start
-
-    seconds = alternate(arms, pass_over, arguments.rounds)
+    workers = training_workers(arguments, chosen, longest)
+    check_equal_parameters({worker.name: worker.parameters for worker in workers})
+    seconds = alternate(workers, Worker.pass_over, arguments.rounds)
+    for worker in workers:
+        worker.close()
     base = faster(seconds, ["HF fp32 eager", "HF fp32 sdpa"])
     tokens = sum(batch.tokens for batch in chosen)
     result = {
-        "parameters": trainable(arms[0].model),
+        "parameters": workers[0].parameters,
         "batches": len(chosen),
         "real_tokens_a_batch": tokens // len(chosen),
         "padding": padding(chosen),
@@ -111,7 +104,8 @@ def train(arguments: argparse.Namespace) -> None:
         "default": named(default_dtype()),
         "ratios": ratios(seconds, base),
     }
-    report.write("speed-train", "Training speed, tiny model", result, speed_table(result), arguments.results)
+    name = f"speed-train-{arguments.tokens}"
+    report.write(name, "Training speed, tiny model", result, speed_table(result), arguments.results)
 
 
 def decode(arguments: argparse.Namespace) -> None:
@@ -125,15 +119,31 @@ def decode(arguments: argparse.Namespace) -> None:
     )
 
 
-def training_arms(start: Seq2Seq, longest: int, bf16: bool) -> list[Arm]:
-    """All arms, from the same weights."""
-    dtypes = [torch.float32] + [torch.bfloat16] * (bf16 or default_dtype() is torch.bfloat16)
-    return [
-        HuggingFace("HF fp32 eager", start, longest, "eager", OPTIMIZER),
-        HuggingFace("HF fp32 sdpa", start, longest, "sdpa", OPTIMIZER),
-        HuggingFace("HF bf16 autocast", start, longest, "sdpa", OPTIMIZER, autocast=True),
-        *(Ours(start, dtype, OPTIMIZER) for dtype in dtypes),
+def training_workers(arguments: argparse.Namespace, batches: list[Batch], longest: int) -> list[Worker]:
+    """All arms, from the same weights; surd keeps freed memory, Hugging Face's loop does in one arm."""
+    theirs = partial(peer, longest)
+    arms: list[tuple[str, Callable[[], Arm], bool]] = [
+        ("HF fp32 eager", partial(theirs, "eager"), False),
+        ("HF fp32 sdpa", partial(theirs, "sdpa"), False),
+        ("HF fp32 eager, memory kept", partial(theirs, "eager"), True),
+        ("HF bf16 autocast", partial(theirs, "sdpa", autocast=True), False),
     ]
+    dtypes = [torch.float32] + [torch.bfloat16] * (arguments.bf16 or default_dtype() is torch.bfloat16)
+    arms += [(named(dtype), partial(own, dtype), True) for dtype in dtypes]
+    rate = SCHEDULE(1, 1, TINY.d_model)
+    return [
+        Worker(name, build, batches, rate, arguments.threads, arguments.seed, keep_memory)
+        for name, build, keep_memory in arms
+    ]
+
+
+def peer(longest: int, attention: str, autocast: bool = False) -> HuggingFace:
+    start = Seq2Seq(TINY, VOCABULARY, VOCABULARY)
+    return HuggingFace(f"HF {attention}", start, longest, attention, OPTIMIZER, autocast)
+
+
+def own(dtype: torch.dtype) -> Ours:
+    return Ours(Seq2Seq(TINY, VOCABULARY, VOCABULARY), dtype, OPTIMIZER)
 
 
 def losses(arguments: argparse.Namespace) -> None:
@@ -146,7 +156,7 @@ def losses(arguments: argparse.Namespace) -> None:
         HuggingFace("HF fp32 sdpa", start, longest, "sdpa", OPTIMIZER),
         Ours(start, default_dtype(), OPTIMIZER),
     ]
-    check_equal_parameters(arms)
+    check_equal_parameters({arm.name: trainable(arm.model) for arm in arms})
     curves: dict[str, list[float]] = {arm.name: [] for arm in arms}
     for step in range(arguments.steps):
         batch = batches[step % len(batches)]
@@ -188,9 +198,8 @@ def speed_table(result: dict[str, Any]) -> str:
     return told + report.markdown_table(("arm", "tokens a second", f"times {base}"), rows)
 
 
-def check_equal_parameters(arms: list[Arm]) -> None:
+def check_equal_parameters(counts: dict[str, int]) -> None:
     """Both sides train the same number of numbers."""
-    counts = {arm.name: trainable(arm.model) for arm in arms}
     assert len(set(counts.values())) == 1, f"parameters differ: {counts}"
 
 

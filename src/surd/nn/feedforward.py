@@ -27,7 +27,7 @@ class ReLULayer(nn.Module):
         self.outer = Linear(d_ff, d_model)
 
     def forward(self, x: Float[Tensor, "rows d_model"]) -> Float[Tensor, "rows d_model"]:
-        return self.outer(torch.relu(self.inner(x)))
+        return self.outer(torch.relu_(self.inner(x)))
 
 
 FeedForward = ReLU

@@ -8,8 +8,8 @@ from torch import Tensor
 
 CHUNK_NUMBERS = {"cpu": 2_500_000, "cuda": 64_000_000}
 """How many logits are held at once: about what a CPU's caches hold, and enough rows to fill a GPU."""
-TINY = 1e-30
-"""A probability below this no longer gives its own logarithm to full precision."""
+TINY, HUGE = 1e-30, 1e30
+"""Between these a sum of exponentials is far from the ends of fp32, and its row needs no shift."""
 
 
 @dataclass(frozen=True)
@@ -63,28 +63,33 @@ class _ChunkedLoss(torch.autograd.Function):
         wide = torch.float32 if dtype.itemsize < 4 else dtype
         label_scores, normaliser, correct = [], [], labels.new_zeros(())
         size = min(labels.numel(), max(64, CHUNK_NUMBERS.get(hidden.device.type, CHUNK_NUMBERS["cpu"]) // vocabulary))
-        # Two buffers for all chunks: a fresh tensor of this size is page faults, ten times the price of its product.
-        all_logits, all_p = hidden.new_empty(size, vocabulary), hidden.new_empty(size, vocabulary, dtype=wide)
+        # One buffer for all chunks: a fresh tensor of this size is page faults, ten times the price of its product.
+        all_logits = hidden.new_empty(size, vocabulary)
+        all_exps = all_logits if wide == dtype else hidden.new_empty(size, vocabulary, dtype=wide)
         for start in range(0, labels.numel(), size):
             h, y = hidden[start : start + size], labels[start : start + size, None]
-            logits, p = all_logits[: len(h)], all_p[: len(h)]
-            torch.mm(h, table.T, out=logits) if offset is None else torch.addmm(offset, h, table.T, out=logits)
+            logits = all_logits[: len(h)]
+            exps = logits if wide == dtype else all_exps[: len(h)]
+            _product(h, table, offset, logits)
             score = logits.gather(1, y).to(wide)
             if not backward:
                 correct += (logits.argmax(1, keepdim=True) == y).sum()
-            torch.softmax(logits, 1, dtype=wide, out=p)
-            label_p = p.gather(1, y)
-            if bool((label_p < TINY).any()):
-                normaliser.append(logits.to(wide).logsumexp(1, keepdim=True))
-            else:
-                normaliser.append(score - label_p.log())
+            total = exps.copy_(logits).exp_().sum(1, keepdim=True)
+            shift = torch.zeros_like(total)
+            if not bool(((total > TINY) & (total < HUGE)).all()):
+                _product(h, table, offset, logits)
+                shift = logits.amax(1, keepdim=True).to(wide)
+                total = exps.copy_(logits).sub_(shift).exp_().sum(1, keepdim=True)
+            normaliser.append(total.log() + shift)
             label_scores.append(score)
             if d_hidden is not None and d_weight is not None:
-                d_logits = p.scatter_add_(1, y, torch.full_like(label_p, smoothing - 1.0)).to(dtype)
+                # The chunk holds total · dL/dz: its rows are divided in the thin factors, never in the chunk.
+                d_logits = exps.scatter_add_(1, y, total * (smoothing - 1.0)).to(dtype)
                 torch.mm(d_logits, table, out=d_hidden[start : start + size])
-                _add_product(d_weight, d_logits.T, h)
+                d_hidden[start : start + size] /= total
+                _add_product(d_weight, d_logits.T, (h / total).to(dtype))
                 if d_bias is not None:
-                    d_bias += d_logits.sum(0, dtype=d_bias.dtype)
+                    _add_product(d_bias[:, None], d_logits.T, (1 / total).to(dtype))
         label_score, normaliser = torch.cat(label_scores), torch.cat(normaliser)
         mean_row = weight.mean(0)
         mean_score = hidden.to(weight.dtype) @ mean_row + (0.0 if bias is None else bias.mean())
@@ -103,6 +108,11 @@ class _ChunkedLoss(torch.autograd.Function):
     def backward(ctx, d_loss: Tensor, d_nll: Tensor, d_correct: Tensor):
         gradients = ctx.saved_tensors
         return *(None if g is None else g * d_loss.to(g.dtype) for g in gradients), None, None, None
+
+
+def _product(h: Tensor, table: Tensor, offset: Tensor | None, out: Tensor) -> None:
+    """Logits of some rows, `h tableᵀ + offset`."""
+    torch.mm(h, table.T, out=out) if offset is None else torch.addmm(offset, h, table.T, out=out)
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
