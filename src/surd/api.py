@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from surd.errors import SurdError
-from surd.recipe import Draft, Recipe, find
+from surd.recipe import Draft, Recipe, suggested
 from surd.recipe.file import values
 from surd.run.folder import Run
 from surd.run.translator import Translator
@@ -93,7 +93,7 @@ def _drafted(
     if isinstance(recipe, Recipe):
         draft = Draft().with_values(values(recipe), GIVEN)
     else:
-        draft = Draft() if recipe is None else Draft.read(find(recipe))
+        draft = Draft() if recipe is None else suggested(recipe)
     sides = (("source", "target"), (source, target)), (("dev_source", "dev_target"), (*dev, None, None)[:2])
     for names, files in sides:
         if files[0] is not None:

@@ -20,8 +20,8 @@ def test_a_beam_of_the_whole_space_is_exhaustive(vocabulary: int, levels: int | 
         # At each step the beam has room for all continuations: by all tokens but PAD and BOS, of all that did not end.
         space = (vocabulary - 3) ** (limit - 1) * (vocabulary - 2)
         n_best = min(10, space)
-        settings = Decoding(beam=space, n_best=n_best, length_penalty=length_penalty, factor=0.0, extra=limit)
-        for source, found in zip(SOURCES, beam_search(model, SOURCES, settings), strict=True):
+        settings = Decoding(beam=space, length_penalty=length_penalty, factor=0.0, extra=limit)
+        for source, found in zip(SOURCES, beam_search(model, SOURCES, settings, n_best), strict=True):
             expected = all_outputs(model, source, limit, length_penalty)[:n_best]
             assert [(h.tokens, h.ended) for h in found] == [(h.tokens, h.ended) for h in expected]
             scores = [(h.score, h.log_probability) for h in expected]
@@ -33,11 +33,10 @@ def test_the_stop_is_exact(length_penalty: float):
     """It stops when no unfinished hypothesis can win; asking for more finished ones makes it go further, in vain."""
     for seed in range(20):
         model = Table(8, seed)
-        few = Decoding(beam=4, n_best=1, length_penalty=length_penalty, factor=0.0, extra=12)
-        many = Decoding(beam=4, n_best=4, length_penalty=length_penalty, factor=0.0, extra=12)
-        early = beam_search(model, SOURCES, few)
+        settings = Decoding(beam=4, length_penalty=length_penalty, factor=0.0, extra=12)
+        early = beam_search(model, SOURCES, settings)
         rows, model.rows = model.rows, 0
-        late = beam_search(model, SOURCES, many)
+        late = beam_search(model, SOURCES, settings, n_best=4)
         assert [hypotheses[0] for hypotheses in early] == [hypotheses[0] for hypotheses in late]
         assert rows <= model.rows <= 12 * len(SOURCES) * 4
 

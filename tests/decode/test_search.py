@@ -1,5 +1,7 @@
 """Laws of greedy and beam search that hold for any model."""
 
+from functools import partial
+
 import pytest
 import torch
 from decode.table import Table
@@ -34,10 +36,10 @@ def test_generate_with_a_beam_of_one_is_greedy():
 @pytest.mark.parametrize("batch_tokens", [1, 40, 10_000])
 def test_generate_keeps_the_order_and_batches_change_nothing(beam: int, batch_tokens: int):
     model = Table(12, 3)
-    settings = Decoding(beam=beam, n_best=beam, factor=1.0, extra=5)
-    search = greedy if beam == 1 else beam_search
+    settings = Decoding(beam=beam, factor=1.0, extra=5)
+    search = greedy if beam == 1 else partial(beam_search, n_best=beam)
     alone = [search(model, [source], settings)[0] for source in SOURCES]
-    assert generate(model, SOURCES, settings, batch_tokens) == alone
+    assert generate(model, SOURCES, settings, batch_tokens, n_best=beam) == alone
 
 
 def test_nothing_gives_nothing():
@@ -49,10 +51,10 @@ def test_nothing_gives_nothing():
 @pytest.mark.parametrize("beam", [1, 4])
 def test_what_is_found(beam: int):
     """The best come first, no two are the same, scores follow from sums, and nothing special is in the tokens."""
-    settings = Decoding(beam=beam, n_best=beam, length_penalty=0.8, factor=1.0, extra=3)
+    settings = Decoding(beam=beam, length_penalty=0.8, factor=1.0, extra=3)
     for seed in range(5):
         model = Table(9, seed)
-        for source, hypotheses in zip(SOURCES, generate(model, SOURCES, settings), strict=True):
+        for source, hypotheses in zip(SOURCES, generate(model, SOURCES, settings, n_best=beam), strict=True):
             assert 1 <= len(hypotheses) <= beam
             assert len({(h.tokens, h.ended) for h in hypotheses}) == len(hypotheses)
             assert [h.score for h in hypotheses] == sorted((h.score for h in hypotheses), reverse=True)
@@ -81,8 +83,8 @@ class Endless(Table):
 
 @pytest.mark.parametrize("beam", [1, 3])
 def test_the_limit_closes_a_hypothesis_as_it_is(beam: int):
-    settings = Decoding(beam=beam, n_best=beam, factor=1.5, extra=2)
-    for source, hypotheses in zip(SOURCES, generate(Endless(9, 0), SOURCES, settings), strict=True):
+    settings = Decoding(beam=beam, factor=1.5, extra=2)
+    for source, hypotheses in zip(SOURCES, generate(Endless(9, 0), SOURCES, settings, n_best=beam), strict=True):
         assert {len(h.tokens) for h in hypotheses} == {int(1.5 * len(source)) + 2}
         assert not any(h.ended for h in hypotheses)
 
@@ -133,7 +135,13 @@ def test_batches_are_bounded_and_complete():
     assert batches == [[6], [1], [4], [0, 5, 7], [2, 3]]
 
 
+@pytest.mark.parametrize("n_best", [0, 4])
+def test_no_more_is_asked_for_than_the_beam_holds(n_best: int):
+    with pytest.raises(SurdError, match=rf"n_best: expected 1 to beam \(3\), found {n_best}"):
+        generate(Table(9, 0), SOURCES, Decoding(beam=3), n_best=n_best)
+
+
 def test_all_faults_of_the_settings_are_told_at_once():
     with pytest.raises(Faults) as refused:
-        Decoding(beam=0, n_best=3, length_penalty=float("nan"), factor=-1.0, extra=0)
-    assert len(refused.value.lines) == 5
+        Decoding(beam=0, length_penalty=float("nan"), factor=-1.0, extra=0)
+    assert len(refused.value.lines) == 4

@@ -96,8 +96,8 @@ def test_scores_are_those_of_the_model(trained: Seq2Seq):
     generator = torch.Generator().manual_seed(2)
     sources = [[*tokens, EOS] for tokens in sentences(40, generator)]
     for beam in (1, 4):
-        settings = Decoding(beam=beam, n_best=beam)
-        for source, hypotheses in zip(sources, generate(trained, sources, settings), strict=True):
+        settings = Decoding(beam=beam)
+        for source, hypotheses in zip(sources, generate(trained, sources, settings, n_best=beam), strict=True):
             for hypothesis in hypotheses:
                 assert hypothesis.log_probability == pytest.approx(
                     log_probability(trained, source, hypothesis), abs=1e-4

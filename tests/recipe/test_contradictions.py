@@ -1,5 +1,7 @@
 """Every value and every pair of values that a recipe refuses, by the message it gives."""
 
+from dataclasses import replace
+
 import pytest
 
 from surd.data.corpus import DataSettings
@@ -31,7 +33,6 @@ CASES = {
     "training.minutes=0": "training.minutes: expected more than 0, found 0.0",
     "training.patience=-1": "training.patience: expected at least 0, found -1",
     "training.evaluate_every=0": "training.evaluate_every: expected at least 1, found 0",
-    "training.evaluate_every=6000": "training.evaluate_every and training.steps: the held-out score would never",
     "training.accumulation=0": "training.accumulation: expected at least 1, found 0",
     "training.clip=-1": "training.clip: expected a norm, or 0 to cut nothing, found -1.0",
     "training.clip=inf": "training.clip: expected a norm, or 0 to cut nothing, found inf",
@@ -51,7 +52,6 @@ CASES = {
     "training.schedule={kind='cosine', floor=2}": "training.schedule.floor: expected a share from 0 to 1, found 2.0",
     "training.schedule={kind='cosine', steps=9, warmup=9}": "training.schedule.steps and training.schedule.warmup:",
     "decode.beam=0": "decode.beam: expected at least 1, found 0",
-    "decode.n_best=6": "decode.n_best: expected 1 to beam (5), found 6",
 }
 
 
@@ -77,6 +77,13 @@ def test_all_of_them_come_together():
     with pytest.raises(Faults) as caught:
         override(SOUND, [*words, "training.schedule.rate=-1", "model.heads=0"])
     assert len(caught.value.lines) == len(words) + 2, caught.value.lines
+
+
+def test_held_out_files_and_a_held_out_share_exclude_each_other():
+    both = DataSettings(source="pairs.tsv", dev_source="dev.tsv", held_out=0.1)
+    (found,) = contradictions(replace(SOUND, data=both))
+    assert found.message.startswith("data.held_out and data.dev_source: one of the two")
+    assert contradictions(replace(SOUND, data=replace(both, held_out=DataSettings.held_out))) == []
 
 
 def test_a_training_needs_an_end():

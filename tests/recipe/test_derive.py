@@ -9,9 +9,10 @@ from surd.data.corpus import DataSettings
 from surd.data.prepare import learn_tokenizers
 from surd.errors import Faults, SurdError
 from surd.nn.tying import Tying
-from surd.recipe import Draft, Recipe, Training, derive, explain, find, with_steps
+from surd.recipe import Draft, Recipe, Training, derive, explain, find, suggested, with_steps
 from surd.recipe.file import values
 from surd.recipe.table import get, leaves
+from surd.training.start import Plan
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +117,29 @@ def test_what_depends_on_the_width_follows_it(text):
     assert (recipe.model.d_k, recipe.model.d_ff) == (32, 512)
     tiny = Draft.read(find("tiny")).values
     assert recipe.training.schedule.rate == pytest.approx(get(tiny, "training.schedule.rate") / 2)
+
+
+def test_outputs_may_be_twice_as_long_as_the_pairs_let_expect(text):
+    """Digits to number words: a target of sixty letters to a source of four."""
+    sides = {"source_characters": 4 * text.usable, "target_characters": 60 * text.usable}
+    recipe, reasons = derive(
+        replace(text, **sides), asked("tokenizer.source=characters", "tokenizer.target=characters")
+    )
+    assert recipe.decode.factor == pytest.approx(2 * 61 / 5, rel=0.02)
+    assert "12.2 times" in reasons["decode.factor"]
+    asked_for = asked("tokenizer.source=characters", "tokenizer.target=characters", "decode.factor=3")
+    assert derive(replace(text, **sides), asked_for)[0].decode.factor == 3.0
+
+
+def test_a_shipped_vocabulary_is_the_most_that_is_wanted_and_an_asked_one_is_meant(text):
+    def fits(draft: Draft) -> bool:
+        return Plan(survey=text, draft=draft, recipe=derive(text, draft)[0], reasons={}).fit
+
+    assert fits(Draft())
+    assert fits(suggested("small"))
+    assert fits(suggested("small").with_words(["model.dropout=0.2"]))
+    assert not fits(suggested("small").with_words(["tokenizer.source.size=9000", "tokenizer.target.size=9000"]))
+    assert not fits(Draft.read(find("small"))), "a file of one's own"
 
 
 def test_a_shorter_training_has_a_shorter_warm_up_and_earlier_looks(text):

@@ -88,9 +88,7 @@ def recipes(draw: st.DrawFn) -> Recipe:
                 schedule=schedules,
             )
         ),
-        decode=draw(
-            st.builds(Decoding, beam=st.just(beam), n_best=st.integers(1, beam), length_penalty=st.floats(-5, 5))
-        ),
+        decode=draw(st.builds(Decoding, beam=st.just(beam), length_penalty=st.floats(-5, 5))),
     )
 
 

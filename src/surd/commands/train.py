@@ -103,7 +103,7 @@ def drafted(
     seed: int | None,
 ) -> "Draft":
     """Everything that was asked for, before the data are seen."""
-    from surd.recipe import Draft, find
+    from surd.recipe import Draft, suggested
 
     faults = []
     if len(paths) == 1 and paths[0].endswith(".toml"):
@@ -116,7 +116,7 @@ def drafted(
         faults.append(f"--dev: expected one or two files, found {len(held_out)}: {', '.join(held_out)}")
     if faults:
         raise Faults(faults)
-    draft = Draft.read(find(recipe)) if recipe is not None else Draft()
+    draft = suggested(recipe) if recipe is not None else Draft()
     for sides, names in ((paths, ("source", "target")), (held_out, ("dev_source", "dev_target"))):
         if sides:  # files given here take the place of all of the recipe's, also where they are fewer
             draft = draft.without(f"data.{names[0]}").without(f"data.{names[1]}")

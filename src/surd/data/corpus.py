@@ -27,8 +27,8 @@ class DataSettings:
     columns: str | None = None
     """What of a TSV line or JSON object to read: "1+2,3" joins columns 1 and 2 as source; column 3 is the target."""
     held_out: float = 0.05
-    """How many sources to hold out: a share below 1 (then 2 to 2,000 of them), or a number. Without effect when
-    held-out files are given."""
+    """How many sources to hold out: a share below 1 (then 2 to 2,000 of them), or a number; only without held-out
+    files."""
     max_length: int = 256
     """Pairs with more tokens than this on a side are left out."""
     max_ratio: float = 6.0

@@ -23,15 +23,19 @@ from surd.errors import SurdError
 from surd.nn.special import BOS, EOS, PAD
 
 
-def beam_search(model: Model, sources: Sequence[Sequence[int]], settings: Decoding) -> list[list[Hypothesis]]:
-    """The n best hypotheses found for each source (ids with the end token), best first.
+def beam_search(
+    model: Model, sources: Sequence[Sequence[int]], settings: Decoding, n_best: int = 1
+) -> list[list[Hypothesis]]:
+    """The `n_best` best hypotheses found for each source (ids with the end token), best first; at most the beam.
 
     Equal scores: the shorter one first, then the one whose beginning scored better, then the lower token id.
     """
     if not sources:
         return []
+    if not 1 <= n_best <= settings.beam:
+        raise SurdError(f"n_best: expected 1 to beam ({settings.beam}), found {n_best}")
     with evaluating(model):
-        return _search(model, sources, settings)
+        return _search(model, sources, settings, n_best)
 
 
 @dataclass(frozen=True)
@@ -55,11 +59,11 @@ class _Beams:
         return replace(self, **{field.name: getattr(self, field.name)[sentences] for field in fields(self)})
 
 
-def _search(model: Model, sources: Sequence[Sequence[int]], settings: Decoding) -> list[list[Hypothesis]]:
+def _search(model: Model, sources: Sequence[Sequence[int]], settings: Decoding, n_best: int) -> list[list[Hypothesis]]:
     found: list[list[Hypothesis]] = [[] for _ in sources]
     cache, device = begin(model, sources, settings.beam)
     limits = torch.tensor([settings.limit(len(source)) for source in sources], device=device)
-    beams = _first(limits, settings)
+    beams = _first(limits, settings.beam, n_best)
     while True:
         logits = model.step(beams.tokens[:, :, -1].flatten(), cache).float()
         beams, parents = _advance(beams, logits, settings)
@@ -77,18 +81,18 @@ def _search(model: Model, sources: Sequence[Sequence[int]], settings: Decoding) 
     return found
 
 
-def _first(limits: Int[Tensor, " sentences"], settings: Decoding) -> _Beams:
+def _first(limits: Int[Tensor, " sentences"], beam: int, n_best: int) -> _Beams:
     """One empty hypothesis a sentence; the other places of the beam are free."""
     sentences, device = len(limits), limits.device
-    sums = torch.full((sentences, settings.beam), float("-inf"), device=device)
+    sums = torch.full((sentences, beam), float("-inf"), device=device)
     sums[:, 0] = 0.0
-    nothing = torch.full((sentences, settings.n_best), float("-inf"), device=device)
+    nothing = torch.full((sentences, n_best), float("-inf"), device=device)
     return _Beams(
         numbers=torch.arange(sentences, device=device),
         limits=limits,
-        tokens=torch.full((sentences, settings.beam, 1), BOS, device=device),
+        tokens=torch.full((sentences, beam, 1), BOS, device=device),
         sums=sums,
-        finished=torch.full((sentences, settings.n_best, 1), PAD, device=device),
+        finished=torch.full((sentences, n_best, 1), PAD, device=device),
         finished_sums=nothing,
         scores=nothing,
     )
@@ -123,7 +127,8 @@ def _finish(
     sums = sums.masked_fill(~ends, float("-inf"))
     scores = torch.cat([beams.scores, sums / length**settings.length_penalty], 1)
     scores, order = scores.sort(dim=1, descending=True, stable=True)
-    scores, order = scores[:, : settings.n_best], order[:, : settings.n_best]
+    n_best = beams.scores.shape[1]
+    scores, order = scores[:, :n_best], order[:, :n_best]
     earlier = F.pad(beams.finished, (0, length + 1 - beams.finished.shape[2]), value=PAD)
     both = torch.cat([earlier, _continue(beams.tokens, parents, tokens)], 1)
     return replace(

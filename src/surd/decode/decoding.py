@@ -20,8 +20,6 @@ class Decoding:
 
     beam: int = 5
     """How many unfinished hypotheses are held for each source; 1 is greedy search."""
-    n_best: int = 1
-    """How many hypotheses are returned for each source, at most `beam`."""
     length_penalty: float = 1.0
     """α in score = Σ log p / length^α, the end token counted in both: 0 prefers short outputs, 1 is the mean."""
     factor: float = 2.0
@@ -33,8 +31,6 @@ class Decoding:
         faults = []
         if self.beam < 1:
             faults.append(f"beam: expected at least 1, found {self.beam}")
-        if not 1 <= self.n_best <= max(self.beam, 1):
-            faults.append(f"n_best: expected 1 to beam ({self.beam}), found {self.n_best}")
         if not isfinite(self.length_penalty):
             faults.append(f"length_penalty: expected a finite number, found {self.length_penalty}")
         if not (isfinite(self.factor) and self.factor >= 0):

@@ -8,16 +8,17 @@ from surd.decode.greedy import greedy
 
 
 def generate(
-    model: Model, sources: Sequence[Sequence[int]], settings: Decoding, batch_tokens: int = 16384
+    model: Model, sources: Sequence[Sequence[int]], settings: Decoding, batch_tokens: int = 16384, n_best: int = 1
 ) -> list[list[Hypothesis]]:
-    """The n best hypotheses of each source (ids with the end token), best first; a beam of one is greedy search.
+    """The `n_best` best hypotheses of each source (ids with the end token), best first; a beam of one is greedy search.
 
     `batch_tokens` bounds sentences × longest source × beam of a batch; a source too long for it goes alone.
     """
-    search = greedy if settings.beam == 1 else beam_search
     found: list[list[Hypothesis]] = [[] for _ in sources]
     for batch in batches_by_length([len(source) for source in sources], batch_tokens // settings.beam):
-        results = search(model, [sources[number] for number in batch], settings)
+        chosen = [sources[number] for number in batch]
+        alone = settings.beam == n_best == 1
+        results = greedy(model, chosen, settings) if alone else beam_search(model, chosen, settings, n_best)
         for number, hypotheses in zip(batch, results, strict=True):
             found[number] = hypotheses
     return found

@@ -3,10 +3,11 @@
 from surd.recipe.derive import choose_task, derive, with_steps
 from surd.recipe.draft import Draft
 from surd.recipe.explain import Row, explain
-from surd.recipe.file import find, override, read, shipped, write
+from surd.recipe.file import VOCABULARY_SIZES, find, override, read, shipped, suggested, write
 from surd.recipe.settings import Recipe, Training
 
 __all__ = [
+    "VOCABULARY_SIZES",
     "Draft",
     "Recipe",
     "Row",
@@ -18,6 +19,7 @@ __all__ = [
     "override",
     "read",
     "shipped",
+    "suggested",
     "with_steps",
     "write",
 ]

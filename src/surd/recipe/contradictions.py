@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isfinite
 
+from surd.data.corpus import DataSettings
 from surd.errors import unknown
 from surd.nn.dropout import LEVELS
 from surd.nn.tying import Tying
@@ -110,10 +111,9 @@ def _between(recipe: Recipe) -> Iterator[Contradiction]:
     if training.steps is not None and training.schedule.warmup > training.steps >= 1:
         names = "training.schedule.warmup", "training.steps"
         yield _clash(names, f"a warm-up of {training.schedule.warmup} does not end within {training.steps} updates")
-    if training.steps is not None and training.evaluate_every > training.steps >= 1:
-        names = "training.evaluate_every", "training.steps"
-        found = f"{training.steps} updates, a look every {training.evaluate_every}"
-        yield _clash(names, f"the held-out score would never be seen: {found}")
+    if recipe.data.dev_source is not None and recipe.data.held_out != DataSettings.held_out:
+        found = f"{recipe.data.held_out:g} of the pairs beside held-out files"
+        yield _clash(("data.held_out", "data.dev_source"), f"one of the two says what is held out, found {found}")
 
 
 def _fault(path: str, message: str) -> Contradiction:

@@ -25,6 +25,8 @@ LETTERS_A_WORD = 6
 """Characters that count as a word at least, for scripts without blanks between words."""
 PIECES_A_WORD = 1.3
 """Subword pieces a word, as exactly as a batch size needs it."""
+LONGER_THAN_USUAL = 2
+"""An output may have so many times the tokens that its source lets expect."""
 WARMUP_SHARE = 4
 """A warm-up takes at most one in so many of all updates."""
 EVALUATIONS = (10, 100)
@@ -133,10 +135,16 @@ def _model(plan: Plan) -> None:
 
 
 def _batch(plan: Plan, survey: Survey) -> int:
-    """Batches that leave an epoch its steps; returns the steps of an epoch."""
+    """Batches that leave an epoch its steps, and outputs their length; returns the steps of an epoch."""
     source = _tokens(plan["tokenizer.source.kind"], survey.source_words, survey.source_characters)
     target = _tokens(plan["tokenizer.target.kind"], survey.target_words, survey.target_characters)
     epoch = max(source, target) + survey.usable
+    ratio = (target + survey.usable) / (source + survey.usable)
+    if ratio > 1:
+        factor = float(f"{LONGER_THAN_USUAL * ratio:.2g}")
+        plan.put(
+            "decode.factor", factor, f"targets have some {ratio:.1f} times the tokens of their sources: twice that"
+        )
     most = epoch // STEPS_AN_EPOCH // (plan["training.accumulation"] or 1)
     if most < plan["batch.tokens"]:
         fitting = max(SMALLEST_BATCH, 1 << max(most, 1).bit_length() - 1)

@@ -37,6 +37,8 @@ class Draft:
     comments: dict[str, tuple[str, ...]] = field(default_factory=dict)
     faults: tuple[str, ...] = ()
     """What could not even be read as a value; told together with all other faults by `check`."""
+    limits: frozenset[str] = frozenset()
+    """Settings whose value is the most that is wanted, and may come out smaller where the data do not give it."""
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Self:
@@ -107,6 +109,7 @@ class Draft:
             reasons=reasons,
             comments=self.comments | upper.comments,
             faults=self.faults + upper.faults,
+            limits=(self.limits - upper.reasons.keys()) | upper.limits,
         )
 
     def check(self) -> None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from surd.recipe.document import Document, one_line, parse, render
 from surd.recipe.draft import PATHS, Draft, built
 from surd.recipe.settings import Recipe
 from surd.recipe.table import get
+
+VOCABULARY_SIZES = ("tokenizer.source.size", "tokenizer.target.size")
 
 
 def read(path: str | os.PathLike[str]) -> Recipe:
@@ -76,6 +79,16 @@ def find(name: str | os.PathLike[str]) -> Path:
     guess = nearest(str(name), known)
     meant = f' Did you mean "{guess}"?' if guess else ""
     raise SurdError(f"{name}: there is no such recipe file.{meant} Recipes that come with surd: {', '.join(known)}.")
+
+
+def suggested(name: str | os.PathLike[str]) -> Draft:
+    """The draft in a recipe file, or in the shipped recipe of that name, whose vocabularies fit themselves to the data.
+
+    Who writes a size into a file of his own means it; a shipped recipe cannot know the text that it meets.
+    """
+    path = find(name)
+    draft = Draft.read(path)
+    return replace(draft, limits=frozenset(VOCABULARY_SIZES)) if path in shipped().values() else draft
 
 
 def _present(table: dict[str, Any]) -> dict[str, Any]:

@@ -82,8 +82,7 @@ class Translator:
 
     def decoding(self, beam: int | None = None, length_penalty: float | None = None) -> Decoding:
         """The recipe's way to search, with what is given in its place."""
-        chosen = replace(self.recipe.decode, n_best=1)
-        chosen = chosen if beam is None else replace(chosen, beam=beam)
+        chosen = self.recipe.decode if beam is None else replace(self.recipe.decode, beam=beam)
         return chosen if length_penalty is None else replace(chosen, length_penalty=length_penalty)
 
     def score(

@@ -96,4 +96,4 @@ class Scorer:
 
 def greedy(decoding: Decoding) -> Decoding:
     """The same settings with one hypothesis a sentence: what watches a training."""
-    return replace(decoding, beam=1, n_best=1)
+    return replace(decoding, beam=1)

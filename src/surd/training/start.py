@@ -18,7 +18,7 @@ from surd.models.seq2seq import Seq2Seq
 from surd.nn.ragged import Ragged
 from surd.nn.special import BOS, EOS
 from surd.part import structure
-from surd.recipe import Draft, Recipe, choose_task, derive, with_steps, write
+from surd.recipe import VOCABULARY_SIZES, Draft, Recipe, choose_task, derive, with_steps, write
 from surd.run import Run, refuse_occupied
 from surd.seed import derive as derive_seed
 from surd.seed import seed_all
@@ -44,8 +44,8 @@ class Plan:
 
     @property
     def fit(self) -> bool:
-        """Whether a vocabulary may come out smaller than planned: unless somebody asked for its size."""
-        return not any(self.draft.given(f"tokenizer.{side}.size") for side in ("source", "target"))
+        """Whether a vocabulary may come out smaller than planned: unless somebody asked for exactly its size."""
+        return not any(self.draft.given(path) and path not in self.draft.limits for path in VOCABULARY_SIZES)
 
 
 @dataclass(frozen=True, kw_only=True)
