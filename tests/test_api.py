@@ -1,6 +1,7 @@
 """The public functions: `surd.train` makes what `surd.load` opens, from files, settings and recipes."""
 
 import dataclasses
+import signal
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,21 @@ def test_mistakes_leave_nothing_behind(given: dict, message: str, pairs: Path, m
         surd.train(**given)
     assert message in str(caught.value)
     assert [path.name for path in pairs.parent.iterdir()] == ["words.tsv"]
+
+
+@pytest.mark.usefixtures("compiled")
+def test_ctrl_c_writes_a_checkpoint_first(pairs: Path, tmp_path: Path) -> None:
+    def tell(event: object) -> None:
+        if isinstance(event, Progress) and event.step == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt, match="stopped after update 3; go on with resume="):
+        surd.train(pairs, out=tmp_path / "run", task="pronunciation", settings=TINY, tell=tell)
+    assert signal.getsignal(signal.SIGINT) is handler
+    events: list[object] = []
+    surd.train(resume=tmp_path / "run", tell=events.append)
+    assert [event.step for event in events if isinstance(event, Progress)] == [4]
 
 
 def test_a_stop_before_the_first_update_leaves_nothing(pairs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

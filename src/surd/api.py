@@ -1,6 +1,7 @@
 """What `import surd` offers: `load` a trained run and use it, `train` a new one, and the `Recipe` of a training."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -9,8 +10,9 @@ from surd.recipe import Draft, Recipe, suggested
 from surd.recipe.file import values
 from surd.run.folder import Run
 from surd.run.translator import Translator
-from surd.training.events import Event
+from surd.training.events import Event, Interrupted
 from surd.training.extend import extended
+from surd.training.interrupt import stop_on_signal
 from surd.training.loop import train as go_on
 from surd.training.start import plan, train_new
 
@@ -57,7 +59,8 @@ def train(
     one file or two; `recipe` a `Recipe`, a file or the name of a shipped one; `minutes` a time budget; `settings`
     changes single settings, as in `{"model.dropout": 0.2}`; `tell` is called with each event of
     `surd.training.events`, several a second. With `resume`, a run is gone on with instead, and of the rest only
-    `settings` and `tell` are allowed. Mistakes in data or settings raise `SurdError` before anything is written.
+    `settings` and `tell` are allowed. Ctrl-C writes a checkpoint before it is raised.
+    Mistakes in data or settings raise `SurdError` before anything is written.
     """
     told = tell or (lambda event: None)
     if resume is not None:
@@ -67,16 +70,20 @@ def train(
             raise SurdError(f"train: resume goes on with a run as it was begun: it does not go with {', '.join(wrong)}")
         folder = Path(resume)
         words = [f"{path}={value}" for path, value in (settings or {}).items()]
-        events = go_on(extended(Run.open(folder), words))
+        run = extended(Run.open(folder), words)
+        begun = partial(go_on, run)
     else:
         if out is None:
             raise SurdError("train: out is missing: name the folder to make for the run")
         folder = Path(out)
         given = {"task": task, "data.columns": columns, "training.minutes": minutes, "seed": seed, **(settings or {})}
         draft = _drafted(source, target, dev, recipe).with_values(given, GIVEN)
-        events = train_new(plan(draft), folder)
-    for event in events:
-        told(event)
+        begun = partial(train_new, plan(draft), folder)
+    with stop_on_signal() as stop:
+        for event in begun(stop=stop):
+            told(event)
+            if isinstance(event, Interrupted):
+                raise KeyboardInterrupt(f"stopped after update {event.step:,}; go on with resume={str(event.run)!r}")
     return load(folder)
 
 

@@ -10,6 +10,7 @@ from training.tiny import tiny, write_pairs
 
 from surd.errors import SurdError
 from surd.files import load_tensors
+from surd.optim.schedule import Cosine
 from surd.run import Run
 from surd.training.checkpoint import Checkpoints
 from surd.training.events import Evaluated, Event, Finished, Interrupted, Progress, Started
@@ -113,6 +114,19 @@ def test_a_finished_training_scores_the_same_again_and_can_be_extended(tmp_path:
     sitting.watch(train(run))
     assert [event.step for event in sitting.of(Progress)] == [21, 22, 23, 24]
     assert "changed when" in (tmp_path / "run" / "recipe.toml").read_text()
+
+
+@pytest.mark.usefixtures("compiled")
+def test_a_cosine_ends_where_it_was_to_end(tmp_path: Path) -> None:
+    cosine = "training.schedule={kind='cosine', rate=1e-3, warmup=2, floor=0.1}"
+    straight = new(tmp_path, "run", cosine, last=10)
+    resumed = Sitting()
+    resumed.watch(train(extended(Run.open(tmp_path / "run"), ["training.steps=22"])))
+    rates = [event.learning_rate for sitting in (straight, resumed) for event in sitting.of(Progress)]
+    assert rates == pytest.approx([Cosine(rate=1e-3, warmup=2, floor=0.1)(n, 20, 1) for n in range(1, 23)])
+    new(tmp_path, "to zero", cosine.replace("0.1", "0"), last=3)
+    with pytest.raises(SurdError, match="falls to a rate of 0 at update 20"):
+        extended(Run.open(tmp_path / "to zero"), ["training.steps=22"])
 
 
 @pytest.mark.usefixtures("compiled")

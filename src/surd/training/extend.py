@@ -1,9 +1,11 @@
 """Going on beyond a run's end: the few settings that may change between two sittings of one training."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from surd.errors import SurdError
-from surd.recipe import explain, override, write
+from surd.optim.schedule import Cosine
+from surd.recipe import Recipe, explain, override, write
 from surd.run import Run
 
 MOVABLE = ("training.steps", "training.patience", "training.keep")
@@ -23,5 +25,20 @@ def extended(run: Run, words: Sequence[str]) -> Run:
             f"it can change {', '.join(MOVABLE)}"
         )
     if changed:
+        after = _with_schedule_of(before, after)
         write(after, run.recipe_file, {name: "changed when the training was taken up again" for name in changed})
     return Run(run.folder)
+
+
+def _with_schedule_of(before: Recipe, after: Recipe) -> Recipe:
+    """`after`, its rates still falling to where they would have fallen before: a cosine ends where it was to end."""
+    schedule, end, steps = before.training.schedule, before.training.steps, after.training.steps
+    if not isinstance(schedule, Cosine) or end == steps:
+        return after
+    end = schedule.steps or end
+    if schedule.floor == 0 and end is not None and steps is not None and steps > end:
+        raise SurdError(
+            f"training.steps: the cosine of this training falls to a rate of 0 at update {end:,}, after which nothing "
+            "would change; train anew with more steps, or with training.schedule.floor above 0"
+        )
+    return replace(after, training=replace(after.training, schedule=replace(schedule, steps=end)))
