@@ -39,6 +39,10 @@ schedules = st.one_of(
 )
 
 
+held_out_files = {"dev_source": paths, "dev_target": st.none() | paths}
+held_out_share = {"held_out": st.floats(0.001, 0.999) | counts}
+
+
 @st.composite
 def recipes(draw: st.DrawFn) -> Recipe:
     source, other, joint = draw(tokenizers), draw(tokenizers), draw(st.booleans())
@@ -52,9 +56,7 @@ def recipes(draw: st.DrawFn) -> Recipe:
                 DataSettings,
                 source=paths | st.just("-"),
                 target=st.none() | paths,
-                dev_source=paths,
-                dev_target=st.none() | paths,
-                held_out=st.floats(0.001, 0.999) | counts,
+                **draw(st.sampled_from([held_out_files, held_out_share])),
                 max_length=counts,
                 max_ratio=st.floats(1.5, 1e6),
             )
