@@ -55,6 +55,12 @@ class Arm(Protocol):
     def step(self, batch: Batch, padded: Padded) -> float: ...
 
 
+def set_rate(arm: Arm, rate: float) -> None:
+    """The rate of the arm's next steps."""
+    for group in arm.optimizer.param_groups:
+        group["lr"] = rate
+
+
 class Ours:
     """surd's own training step."""
 

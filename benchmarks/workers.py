@@ -7,7 +7,7 @@ from multiprocessing.connection import Connection
 
 import torch
 
-from arms import Arm, Padded
+from arms import Arm, Padded, set_rate
 from marian import trainable
 from surd.data.batch import Batch
 from surd.device import keep_freed_memory
@@ -62,8 +62,7 @@ def serve(
         keep_freed_memory()
     seed_all(seed)
     arm = build()
-    for group in arm.optimizer.param_groups:
-        group["lr"] = rate
+    set_rate(arm, rate)
     padded = [Padded.of(batch) for batch in batches]
     pipe.send(trainable(arm.model))
     while pipe.recv():
