@@ -72,7 +72,7 @@ def test_beams_reordered_and_leaving_equal_the_whole(model: Seq2Seq, beam: int) 
 def test_sentences_of_one_length_need_no_mask(model: Seq2Seq) -> None:
     source = encoded((4, 4))
     cache = model.start(model.encode(source), 2)
-    assert cache.mask is None
+    assert cache.mask.added is None
     read = torch.full((4, 1), BOS)
     assert (model.step(read[:, 0], cache) - last_logits(model, source, read, 2)).abs().max() <= 1e-12
     cache.keep(torch.tensor([1]))

@@ -20,8 +20,8 @@ def leaves(queries: int, keys: int, dtype: torch.dtype = torch.float64) -> tuple
 
 
 def mask_of(kind: str) -> Tensor | None:
-    causal = causal_mask(5, torch.float64, CPU)
-    padding = padding_mask(Layout(LENGTHS, CPU), torch.float64)
+    causal = causal_mask(5, torch.float64, CPU).added
+    padding = padding_mask(Layout(LENGTHS, CPU), torch.float64).added
     return {"none": None, "causal": causal, "padding": padding, "both": causal + padding}[kind]
 
 
@@ -90,7 +90,7 @@ def test_both_sides_of_the_limit_agree(keys: int) -> None:
 def test_bf16_is_close() -> None:
     rough = [x.detach().bfloat16().requires_grad_() for x in leaves(5, 5)]
     exact = [x.detach().double().requires_grad_() for x in rough]
-    mask = causal_mask(5, torch.bfloat16, CPU)
+    mask = causal_mask(5, torch.bfloat16, CPU).added
     ours, theirs = short(*rough, mask), attention(*exact, SCALE, mask.double())
     upstream = torch.randn_like(theirs).bfloat16()
     ours.backward(upstream)
@@ -111,16 +111,21 @@ def test_dropout_falls_on_the_weights_and_keeps_their_mean() -> None:
 
 
 def test_causal_mask_hides_the_future_and_nothing_else() -> None:
-    mask = causal_mask(6, torch.float32, CPU)[0, 0]
+    whole = causal_mask(6, torch.float32, CPU)
+    mask = whole.added[0, 0]
+    assert torch.equal(whole.keys[0, 0, :, 0], (mask == 0).sum(1).float())
     query, key = torch.meshgrid(torch.arange(6), torch.arange(6), indexing="ij")
     assert torch.equal(mask == 0, key <= query) and torch.equal(mask == float("-inf"), key > query)
 
 
 def test_padding_mask_hides_padding_and_nothing_else() -> None:
     layout = Layout(LENGTHS, CPU)
-    mask = padding_mask(layout, torch.float32)
+    whole = padding_mask(layout, torch.float32)
+    mask = whole.added
+    assert torch.equal(whole.keys[:, 0, 0, 0], (mask[:, 0, 0] == 0).sum(1).float())
     assert torch.equal(mask[:, 0, 0] == 0, layout.real) and torch.equal(mask[:, 0, 0] == float("-inf"), ~layout.real)
-    assert padding_mask(Layout((4, 4), CPU), torch.float32) is None
+    full = padding_mask(Layout((4, 4), CPU), torch.float32)
+    assert full.added is None and full.keys.flatten().tolist() == [4, 4]
 
 
 @pytest.mark.parametrize("lengths", [LENGTHS, (3, 3)], ids=["ragged", "full"])
@@ -129,7 +134,7 @@ def test_heads_are_split_and_merged(lengths: tuple[int, ...], parts: int) -> Non
     """Part p, head h holds the features from (p·heads + h)·d_k on; merging undoes it."""
     layout = Layout(lengths, CPU)
     flat = torch.randn(layout.total, parts * HEADS * D_K)
-    for part, split in enumerate(split_heads(flat, layout, parts, HEADS)):
+    for part, split in enumerate(split_heads(flat, layout, (HEADS,) * parts)):
         assert split.shape == (layout.batch, HEADS, layout.longest, D_K)
         first = (part * HEADS + 1) * D_K
         assert torch.equal(split[1, 1, 0], flat[lengths[0], first : first + D_K])

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from surd.nn import loss as loss_module
-from surd.nn.loss import smoothed_cross_entropy
+from surd.nn.loss import Augmented, Terms, smoothed_cross_entropy
 
 TOKENS, D_MODEL, VOCABULARY = 200, 16, 37
 
@@ -75,6 +75,34 @@ def test_only_some_chunks_leave_the_range(monkeypatch: pytest.MonkeyPatch, shift
         hidden[150, 0] = shift
     # The logits themselves are rounded at their own size here.
     compare((hidden, weight, offset), labels, 0.1, 1e-10)
+
+
+TERMS = {
+    "z": Terms(z=0.1),
+    "augmented": Terms(augmented=Augmented(gamma=0.7, temperature=3.0)),
+    "both": Terms(z=0.02, augmented=Augmented(gamma=1.3, temperature=20.0)),
+}
+
+
+@pytest.mark.parametrize("size", [1.0, 300.0], ids=["usual", "out of range"])
+@pytest.mark.parametrize("name", TERMS)
+def test_added_terms_equal_their_equations(monkeypatch: pytest.MonkeyPatch, name: str, size: float) -> None:
+    """(ln Z)² and the divergence from the label's neighbourhood, written as they stand in the papers."""
+    monkeypatch.setattr(loss_module, "CHUNK_NUMBERS", {"cpu": 64 * VOCABULARY})
+    hidden, weight, offset, labels = leaves(size=size)
+    embedding, terms = torch.randn(VOCABULARY, D_MODEL, dtype=torch.float64, requires_grad=True), TERMS[name]
+    logits = F.linear(hidden, weight, offset)
+    expected = reference(hidden, weight, offset, labels, 0.1) + terms.z * logits.logsumexp(1).square().sum()
+    if terms.augmented:
+        gamma, temperature = terms.augmented.gamma, terms.augmented.temperature
+        near = (embedding[labels] @ embedding.T / temperature).softmax(1).detach()
+        found = (logits / temperature).log_softmax(1)
+        expected = expected + gamma * temperature * F.kl_div(found, near, reduction="sum")
+    ours = smoothed_cross_entropy(hidden, weight, offset, labels, 0.1, terms, embedding).loss
+    assert relative(ours, expected) <= 1e-12
+    inputs = [hidden, weight, offset]
+    for mine, theirs in zip(torch.autograd.grad(ours, inputs), torch.autograd.grad(expected, inputs), strict=True):
+        assert relative(mine, theirs) <= 1e-11
 
 
 def test_gradcheck() -> None:

@@ -7,10 +7,10 @@ import torch
 from parity.small import LENGTHS, shake
 from torch import Tensor, nn
 
-from surd.nn.attention import CrossAttention, SelfAttention
 from surd.nn.block import DecoderLayer, EncoderLayer, Residual
-from surd.nn.feedforward import ReLULayer
-from surd.nn.mask import causal_mask, padding_mask
+from surd.nn.feedforward import ReLU
+from surd.nn.mask import Mask, causal_mask, padding_mask
+from surd.nn.multihead import CrossAttention, Heads, SelfAttention
 from surd.nn.norm import LayerNormLayer, NormOrder
 from surd.nn.ragged import Layout, pad, unpad
 
@@ -19,6 +19,7 @@ SOURCE_LENGTHS = (4, 6, 2, 5)
 ORDERS = [NormOrder.POST, NormOrder.PRE]
 PRECISIONS = [pytest.param(torch.float64, id="float64"), pytest.param(torch.float32, id="fp32")]
 CPU = torch.device("cpu")
+SHAPE = Heads(d_model=D_MODEL, heads=HEADS, d_k=D_MODEL // HEADS)
 
 
 def residual(order: NormOrder) -> Residual:
@@ -26,11 +27,11 @@ def residual(order: NormOrder) -> Residual:
 
 
 def self_attention() -> SelfAttention:
-    return SelfAttention(D_MODEL, HEADS, D_MODEL // HEADS, (D_MODEL // HEADS) ** -0.5, 0.0)
+    return SelfAttention(SHAPE)
 
 
 def encoder_layers(order: NormOrder, dtype: torch.dtype) -> tuple[EncoderLayer, nn.TransformerEncoderLayer]:
-    ours = EncoderLayer(self_attention(), ReLULayer(D_MODEL, D_FF), partial(residual, order))
+    ours = EncoderLayer(self_attention(), ReLU().build(D_MODEL, D_FF), partial(residual, order))
     theirs = nn.TransformerEncoderLayer(
         D_MODEL, HEADS, D_FF, dropout=0.0, batch_first=True, norm_first=order is NormOrder.PRE, dtype=dtype
     )
@@ -39,8 +40,7 @@ def encoder_layers(order: NormOrder, dtype: torch.dtype) -> tuple[EncoderLayer, 
 
 
 def decoder_layers(order: NormOrder, dtype: torch.dtype) -> tuple[DecoderLayer, nn.TransformerDecoderLayer]:
-    cross = CrossAttention(D_MODEL, HEADS, D_MODEL // HEADS, (D_MODEL // HEADS) ** -0.5, 0.0)
-    ours = DecoderLayer(self_attention(), cross, ReLULayer(D_MODEL, D_FF), partial(residual, order))
+    ours = DecoderLayer(self_attention(), CrossAttention(SHAPE), ReLU().build(D_MODEL, D_FF), partial(residual, order))
     theirs = nn.TransformerDecoderLayer(
         D_MODEL, HEADS, D_FF, dropout=0.0, batch_first=True, norm_first=order is NormOrder.PRE, dtype=dtype
     )
@@ -110,12 +110,13 @@ def test_encoder_layer_equals_torch(hidden: str, order: NormOrder, dtype: torch.
     ours, theirs = encoder_layers(order, dtype)
     copy_weights(ours, theirs)
     layout, x = leaf((6, 6, 6) if hidden in ("causal", "nothing") else LENGTHS, dtype)
-    causal = causal_mask(layout.longest, dtype, CPU) if hidden in ("causal", "both") else None
-    padding = padding_mask(layout, dtype) if hidden in ("padding", "both") else None
+    causal = causal_mask(layout.longest, dtype, CPU).added if hidden in ("causal", "both") else None
+    padding = padding_mask(layout, dtype).added if hidden in ("padding", "both") else None
     masks = [mask for mask in (causal, padding) if mask is not None]
     their_x = padded(x, layout)
 
-    y = ours(x, layout, sum(masks[1:], masks[0]) if masks else None)
+    added = sum(masks[1:], masks[0]) if masks else None
+    y = ours(x, layout, Mask(added, padding_mask(layout, dtype).keys))
     their_y = unpad(
         theirs(
             their_x,
@@ -151,9 +152,9 @@ def test_decoder_layer_equals_torch(lengths: tuple[int, ...], order: NormOrder, 
         theirs(
             their_x,
             their_memory,
-            tgt_mask=causal[0, 0],
+            tgt_mask=causal.added[0, 0],
             tgt_key_padding_mask=torch.zeros_like(layout.real, dtype=dtype).masked_fill(~layout.real, float("-inf")),
-            memory_key_padding_mask=memory_mask[:, 0, 0],
+            memory_key_padding_mask=memory_mask.added[:, 0, 0],
         ),
         layout,
     )

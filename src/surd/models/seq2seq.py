@@ -6,18 +6,19 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from surd.nn.attention import CrossAttention, SelfAttention
 from surd.nn.block import DecoderLayer, EncoderLayer, Residual
 from surd.nn.cache import Cache
 from surd.nn.embedding import Embedding, Multiplier, RootWidth
 from surd.nn.feedforward import FeedForward, ReLU
 from surd.nn.init import Init, TransformerInit
 from surd.nn.linear import Projection
-from surd.nn.loss import LossSums, smoothed_cross_entropy
+from surd.nn.loss import LossSums, Terms, smoothed_cross_entropy
+from surd.nn.multihead import CrossAttention, Heads, SelfAttention
 from surd.nn.norm import LayerNorm, Norm, NormOrder
-from surd.nn.position import Position, Sinusoidal
+from surd.nn.position import Position, Rotary, Sinusoidal
 from surd.nn.ragged import Layout, Ragged
 from surd.nn.scale import InverseRoot, Scale
+from surd.nn.score import Dot, Score
 from surd.nn.stack import Decoder, Encoder
 from surd.nn.tying import Tying, first_gain, tie, verify
 
@@ -32,6 +33,8 @@ class Architecture:
     """Attention heads in each attention."""
     d_k: int = 64
     """Width of one head's queries, keys and values; heads · d_k need not equal d_model."""
+    key_value_heads: int | None = None
+    """Heads of keys and values, each shared by `heads` / so many query heads; none means as many as `heads`."""
     d_ff: int = 2048
     """Inner width of the feed-forward."""
     encoder_layers: int = 6
@@ -50,8 +53,16 @@ class Architecture:
     """Whether the pre-softmax projection has a bias."""
     scale: Scale = field(default_factory=InverseRoot)
     """Factor on query·key."""
+    score: Score = field(default_factory=Dot)
+    """How a query is held against a key."""
+    cap: float | None = None
+    """Attention scores are bent to stay within ± this; none leaves them alone."""
+    query_key_norm: Norm | None = None
+    """Norm of each query and key over its d_k features; none leaves them alone."""
     multiplier: Multiplier = field(default_factory=RootWidth)
     """Factor on the rows of the tables where they enter the model."""
+    input_gradient: float = 1.0
+    """Factor on the gradient that reaches the tables through the embedding, not through the pre-softmax."""
     position: Position = field(default_factory=Sinusoidal)
     """Signal that tells positions apart."""
     norm: Norm = field(default_factory=LayerNorm)
@@ -81,8 +92,9 @@ class Seq2Seq(nn.Module):
         a = self.architecture = architecture
         self.compute_dtype = torch.float32
         multiplier = a.multiplier(a.d_model)
-        self.source = Embedding(source_vocabulary, a.d_model, multiplier, a.position, a.dropout)
-        self.target = Embedding(target_vocabulary, a.d_model, multiplier, a.position, a.dropout)
+        settings = (a.d_model, multiplier, a.position, a.dropout, a.input_gradient)
+        self.source = Embedding(source_vocabulary, *settings)
+        self.target = Embedding(target_vocabulary, *settings)
         gain = first_gain(a.tying, a.norm_order, a.d_model)
         self.encoder = Encoder([self._encoder_layer() for _ in range(a.encoder_layers)], self._last_norm())
         self.decoder = Decoder([self._decoder_layer() for _ in range(a.decoder_layers)], self._last_norm(gain))
@@ -98,15 +110,31 @@ class Seq2Seq(nn.Module):
         a = self.architecture
         return a.norm.build(a.d_model, gain) if a.norm_order is NormOrder.PRE else nn.Identity()
 
+    def _heads(self, itself: bool) -> Heads:
+        """Attention of a sequence to itself, or to another one: distances mean nothing there."""
+        a = self.architecture
+        return Heads(
+            d_model=a.d_model,
+            heads=a.heads,
+            d_k=a.d_k,
+            key_value_heads=a.key_value_heads,
+            scale=a.scale,
+            score=a.score,
+            cap=a.cap,
+            norm=a.query_key_norm,
+            rotary=a.position if itself and isinstance(a.position, Rotary) else None,
+            rate=a.attention_dropout,
+        )
+
     def _encoder_layer(self) -> EncoderLayer:
         a = self.architecture
-        attention = SelfAttention(a.d_model, a.heads, a.d_k, a.scale(a.d_k), a.attention_dropout)
-        return EncoderLayer(attention, a.feedforward.build(a.d_model, a.d_ff), self._residual)
+        return EncoderLayer(
+            SelfAttention(self._heads(itself=True)), a.feedforward.build(a.d_model, a.d_ff), self._residual
+        )
 
     def _decoder_layer(self) -> DecoderLayer:
         a = self.architecture
-        attention = SelfAttention(a.d_model, a.heads, a.d_k, a.scale(a.d_k), a.attention_dropout)
-        cross = CrossAttention(a.d_model, a.heads, a.d_k, a.scale(a.d_k), a.attention_dropout)
+        attention, cross = SelfAttention(self._heads(itself=True)), CrossAttention(self._heads(itself=False))
         return DecoderLayer(attention, cross, a.feedforward.build(a.d_model, a.d_ff), self._residual)
 
     def tie(self) -> None:
@@ -135,11 +163,16 @@ class Seq2Seq(nn.Module):
         return self.projection(hidden)
 
     def loss(
-        self, source: Ragged, target: Ragged, labels: Int[Tensor, " target_total"], smoothing: float = 0.0
+        self,
+        source: Ragged,
+        target: Ragged,
+        labels: Int[Tensor, " target_total"],
+        smoothing: float = 0.0,
+        terms: Terms | None = None,
     ) -> LossSums:
         """Sums of the loss over all target tokens; `labels` is what should follow each token of `target`."""
-        hidden = self(source, target)
-        return smoothed_cross_entropy(hidden, self.projection.weight, self.projection.bias, labels, smoothing)
+        hidden, out = self(source, target), self.projection
+        return smoothed_cross_entropy(hidden, out.weight, out.bias, labels, smoothing, terms, self.target.table)
 
     def start(self, memory: Memory, beam: int = 1) -> Cache:
         """The cache for decoding `beam` continuations of each source, before their first token (which is BOS)."""

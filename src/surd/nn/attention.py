@@ -1,14 +1,13 @@
-"""Attention: the equation, its fast twin for short sequences, and the two layers that hold its weights."""
+"""Attention: the equation, its fast twin for short sequences, and the way to heads and back."""
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from surd.nn.cache import KeysValues
 from surd.nn.dropout import dropout
-from surd.nn.linear import Linear
 from surd.nn.ragged import Layout, pad, unpad
+from surd.nn.score import dot_scores
 
 # Below this many keys the plain products win on a CPU: the backward of its fused kernel took 54 % of a training step
 # with sentences of 13 tokens. Above, the scores of all pairs would no longer fit the cache.
@@ -27,7 +26,16 @@ def attention(
 
     A row whose keys are all hidden is NaN. Source: Vaswani et al. 2017, equation 1.
     """
-    scores = query @ key.transpose(-1, -2) * scale
+    return attend(dot_scores(query, key, scale), value, mask, rate)
+
+
+def attend(
+    scores: Float[Tensor, "batch heads queries keys"],
+    value: Float[Tensor, "batch heads keys d_v"],
+    mask: Float[Tensor, "#batch #heads #queries keys"] | None = None,
+    rate: float = 0.0,
+) -> Float[Tensor, "batch heads queries d_v"]:
+    """softmax(scores + mask) V, with dropout of `rate` on the weights: the part of attention after any score."""
     if mask is not None:
         scores = scores + mask
     weights = dropout(scores.softmax(-1), rate, rate > 0)
@@ -78,98 +86,29 @@ class _ShortAttention(torch.autograd.Function):
         return *unmerge, None, None
 
 
-def split_heads(flat: Tensor, layout: Layout, parts: int, heads: int) -> tuple[Tensor, ...]:
-    """`(total, parts·heads·d_k)` -> `parts` tensors `(batch, heads, longest, d_k)`."""
-    return _SplitHeads.apply(pad(flat, layout), parts, heads)
+def split_heads(flat: Tensor, layout: Layout, parts: tuple[int, ...]) -> tuple[Tensor, ...]:
+    """`(total, sum(parts)·d_k)` -> for each part of so many heads a tensor `(batch, heads, longest, d_k)`."""
+    return _SplitHeads.apply(pad(flat, layout), parts)
 
 
 class _SplitHeads(torch.autograd.Function):
     """One pass over memory each way; autograd would stack the parts' gradients first and turn the axes after."""
 
     @staticmethod
-    def forward(ctx, padded: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
-        split = padded.view(*padded.shape[:2], parts, heads, -1)  # (batch, longest, parts, heads, d_k)
-        return tuple(part.transpose(1, 2).contiguous() for part in split.unbind(2))
+    def forward(ctx, padded: Tensor, parts: tuple[int, ...]) -> tuple[Tensor, ...]:
+        ctx.parts = parts
+        heads = padded.view(*padded.shape[:2], sum(parts), -1)  # (batch, longest, heads of all parts, d_k)
+        return tuple(part.transpose(1, 2).contiguous() for part in heads.split(parts, 2))
 
     @staticmethod
     def backward(ctx, *gradients: Tensor):
-        batch, heads, longest, d_k = gradients[0].shape
-        split = gradients[0].new_empty(batch, longest, len(gradients), heads, d_k)
-        for part, gradient in zip(split.unbind(2), gradients, strict=True):
+        batch, _, longest, d_k = gradients[0].shape
+        heads = gradients[0].new_empty(batch, longest, sum(ctx.parts), d_k)
+        for part, gradient in zip(heads.split(ctx.parts, 2), gradients, strict=True):
             part.copy_(gradient.transpose(1, 2))
-        return split.view(batch, longest, -1), None, None
+        return heads.view(batch, longest, -1), None
 
 
 def merge_heads(mixed: Float[Tensor, "batch heads longest d_k"], layout: Layout) -> Float[Tensor, "total heads*d_k"]:
     """Undoes `split_heads` for one part."""
     return unpad(mixed.transpose(1, 2).reshape(layout.batch, layout.longest, -1), layout)
-
-
-class SelfAttention(nn.Module):
-    """Each sequence attends to itself; query, key and value come from one fused projection."""
-
-    def __init__(self, d_model: int, heads: int, d_k: int, scale: float, rate: float):
-        super().__init__()
-        self.heads, self.scale, self.rate = heads, scale, rate
-        self.query_key_value = Linear(d_model, heads * d_k, stacked=3)
-        self.output = Linear(heads * d_k, d_model)
-
-    def readers(self) -> tuple[Linear, ...]:
-        """The projections that make queries, keys and values."""
-        return (self.query_key_value,)
-
-    def forward(
-        self, x: Float[Tensor, "total d_model"], layout: Layout, mask: Tensor | None
-    ) -> Float[Tensor, "total d_model"]:
-        query, key, value = split_heads(self.query_key_value(x), layout, 3, self.heads)
-        rate = self.rate if self.training else 0.0
-        return self.output(merge_heads(fast_attention(query, key, value, self.scale, mask, rate), layout))
-
-    def step(self, x: Float[Tensor, "rows d_model"], past: KeysValues) -> Float[Tensor, "rows d_model"]:
-        """One new token a row: its key and value join the past, its query looks at all of it."""
-        rows = x.shape[0]
-        query, key, value = self.query_key_value(x).view(rows, 3, self.heads, 1, -1).unbind(1)
-        keys, values = past.append(key, value)
-        return self.output(attention(query, keys, values, self.scale).reshape(rows, -1))
-
-
-class CrossAttention(nn.Module):
-    """Target positions attend to the encoded source; key and value come from one fused projection."""
-
-    def __init__(self, d_model: int, heads: int, d_k: int, scale: float, rate: float):
-        super().__init__()
-        self.heads, self.scale, self.rate = heads, scale, rate
-        self.query = Linear(d_model, heads * d_k)
-        self.key_value = Linear(d_model, heads * d_k, stacked=2)
-        self.output = Linear(heads * d_k, d_model)
-
-    def readers(self) -> tuple[Linear, ...]:
-        """The projections that make queries, keys and values."""
-        return self.query, self.key_value
-
-    def keys_values(self, memory: Float[Tensor, "total d_model"], layout: Layout) -> tuple[Tensor, Tensor]:
-        """Keys and values of the source, `(batch, heads, longest, d_k)` each."""
-        key, value = split_heads(self.key_value(memory), layout, 2, self.heads)
-        return key, value
-
-    def forward(
-        self,
-        x: Float[Tensor, "total d_model"],
-        layout: Layout,
-        memory: Tensor,
-        memory_layout: Layout,
-        mask: Tensor | None,
-    ) -> Float[Tensor, "total d_model"]:
-        (query,) = split_heads(self.query(x), layout, 1, self.heads)
-        key, value = self.keys_values(memory, memory_layout)
-        rate = self.rate if self.training else 0.0
-        return self.output(merge_heads(fast_attention(query, key, value, self.scale, mask, rate), layout))
-
-    def step(
-        self, x: Float[Tensor, "rows d_model"], keys: Tensor, values: Tensor, mask: Tensor | None
-    ) -> Float[Tensor, "rows d_model"]:
-        """The rows of one sentence (its beam) share its keys, which are never copied: the beam is the query axis."""
-        rows, sentences = x.shape[0], keys.shape[0]
-        query = self.query(x).view(sentences, rows // sentences, self.heads, -1).transpose(1, 2)
-        mixed = attention(query, keys, values, self.scale, mask)  # (sentences, heads, beam, d_k)
-        return self.output(mixed.transpose(1, 2).reshape(rows, -1))

@@ -5,9 +5,10 @@ from collections.abc import Callable
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from surd.nn.attention import CrossAttention, SelfAttention
 from surd.nn.cache import KeysValues
 from surd.nn.dropout import add_dropped
+from surd.nn.mask import Mask
+from surd.nn.multihead import CrossAttention, SelfAttention
 from surd.nn.norm import NormOrder
 from surd.nn.ragged import Layout
 
@@ -35,9 +36,7 @@ class EncoderLayer(nn.Module):
         self.attention, self.feedforward = attention, feedforward
         self.attention_residual, self.feedforward_residual = residual(), residual()
 
-    def forward(
-        self, x: Float[Tensor, "total d_model"], layout: Layout, mask: Tensor | None
-    ) -> Float[Tensor, "total d_model"]:
+    def forward(self, x: Float[Tensor, "total d_model"], layout: Layout, mask: Mask) -> Float[Tensor, "total d_model"]:
         x = self.attention_residual(x, lambda h: self.attention(h, layout, mask))
         return self.feedforward_residual(x, self.feedforward)
 
@@ -56,10 +55,10 @@ class DecoderLayer(nn.Module):
         self,
         x: Float[Tensor, "total d_model"],
         layout: Layout,
-        mask: Tensor | None,
+        mask: Mask,
         memory: Float[Tensor, "source_total d_model"],
         memory_layout: Layout,
-        memory_mask: Tensor | None,
+        memory_mask: Mask,
     ) -> Float[Tensor, "total d_model"]:
         x = self.attention_residual(x, lambda h: self.attention(h, layout, mask))
         x = self.cross_residual(x, lambda h: self.cross(h, layout, memory, memory_layout, memory_mask))
@@ -70,7 +69,7 @@ class DecoderLayer(nn.Module):
         x: Float[Tensor, "rows d_model"],
         past: KeysValues,
         source: tuple[Tensor, Tensor],
-        memory_mask: Tensor | None,
+        memory_mask: Mask,
     ) -> Float[Tensor, "rows d_model"]:
         """One new target token a row."""
         x = self.attention_residual(x, lambda h: self.attention.step(h, past))

@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from surd.nn.mask import Mask
+
 GROWTH = 16
 """By how many positions a full cache grows: a copy every sixteen steps instead of every step."""
 
@@ -46,8 +48,8 @@ class Cache:
     """One a layer."""
     source: list[tuple[Tensor, Tensor]]
     """Of the source, a layer: `(sentences, heads, longest, d_k)` each, one copy a sentence whatever the beam."""
-    mask: Tensor | None
-    """Hides the padding of the sources, `(sentences, 1, 1, longest)`."""
+    mask: Mask
+    """Hides the padding of the sources."""
     beam: int
 
     @property
@@ -65,5 +67,5 @@ class Cache:
         rows = (sentences[:, None] * self.beam + torch.arange(self.beam, device=sentences.device)).flatten()
         self.reorder(rows)
         self.source = [(key[sentences], value[sentences]) for key, value in self.source]
-        if self.mask is not None:
-            self.mask = self.mask[sentences]
+        added = self.mask.added
+        self.mask = Mask(None if added is None else added[sentences], self.mask.keys[sentences])

@@ -1,33 +1,100 @@
 """The position-wise network of each layer: the family of feed-forwards."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from surd.measure.moments import Moments, activation, linear, rectified
 from surd.nn.linear import Linear
 from surd.part import Part
+
+
+@dataclass(frozen=True, kw_only=True)
+class Widths:
+    """A feed-forward at the start: its widths, and the standard deviations of its weights."""
+
+    d_model: int
+    d_ff: int
+    inner: float
+    outer: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReLU(Part, kind="relu"):
     """max(0, x W₁ + b₁) W₂ + b₂. Source: Vaswani et al. 2017, section 3.3."""
 
-    def build(self, d_model: int, d_ff: int) -> "ReLULayer":
-        return ReLULayer(d_model, d_ff)
+    def law(self, widths: Widths, rms: float) -> Moments:
+        """Gains on an input of that rms, with biases at 0."""
+        return _two_matrices(widths, rectified())
+
+    def build(self, d_model: int, d_ff: int) -> "FeedForwardLayer":
+        return FeedForwardLayer(d_model, d_ff, torch.relu_)
 
 
-class ReLULayer(nn.Module):
-    """Holds the two matrices of a ReLU feed-forward."""
+@dataclass(frozen=True, kw_only=True)
+class GELU(Part, kind="gelu"):
+    """gelu(x W₁ + b₁) W₂ + b₂ with gelu(x) = x Φ(x), exactly. Source: Hendrycks & Gimpel 2016 (arXiv 1606.08415)."""
+
+    def law(self, widths: Widths, rms: float) -> Moments:
+        """Gains on an input of that rms, with biases at 0."""
+        return _two_matrices(widths, activation(F.gelu, rms * widths.d_model**0.5 * widths.inner))
+
+    def build(self, d_model: int, d_ff: int) -> "FeedForwardLayer":
+        return FeedForwardLayer(d_model, d_ff, F.gelu)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SwiGLU(Part, kind="swiglu"):
+    """(swish(x W) * x V) W₂, with swish(x) = x σ(x) and no biases. Source: Shazeer 2020 (arXiv 2002.05202).
+
+    It has three matrices: with two thirds of the inner width it has as many weights as the other members.
+    """
+
+    def law(self, widths: Widths, rms: float) -> Moments:
+        """Gains on an input of that rms: gate and value are independent, and the gradient comes back through both."""
+        inner = linear(widths.d_model, widths.d_ff, widths.inner)
+        size = rms * inner.forward
+        gate = activation(F.silu, size)
+        middle = Moments(gate.forward * size, size * (gate.backward**2 + gate.forward**2) ** 0.5)
+        return linear(widths.d_ff, widths.d_model, widths.outer) @ middle @ inner
+
+    def build(self, d_model: int, d_ff: int) -> "GatedLayer":
+        return GatedLayer(d_model, d_ff)
+
+
+class FeedForwardLayer(nn.Module):
+    """Holds two matrices with a non-linearity between them, which may work in place."""
+
+    def __init__(self, d_model: int, d_ff: int, activation: Callable[[Tensor], Tensor]):
+        super().__init__()
+        self.activation = activation
+        self.inner = Linear(d_model, (d_ff,))
+        self.outer = Linear(d_ff, (d_model,))
+
+    def forward(self, x: Float[Tensor, "rows d_model"]) -> Float[Tensor, "rows d_model"]:
+        return self.outer(self.activation(self.inner(x)))
+
+
+class GatedLayer(nn.Module):
+    """Holds the gate and the value, stacked in one matrix, and the way out."""
 
     def __init__(self, d_model: int, d_ff: int):
         super().__init__()
-        self.inner = Linear(d_model, d_ff)
-        self.outer = Linear(d_ff, d_model)
+        self.inner = Linear(d_model, (d_ff, d_ff), bias=False)
+        self.outer = Linear(d_ff, (d_model,), bias=False)
 
     def forward(self, x: Float[Tensor, "rows d_model"]) -> Float[Tensor, "rows d_model"]:
-        return self.outer(torch.relu_(self.inner(x)))
+        gate, value = self.inner(x).chunk(2, -1)
+        return self.outer(F.silu(gate) * value)
 
 
-FeedForward = ReLU
+def _two_matrices(widths: Widths, between: Moments) -> Moments:
+    inner = linear(widths.d_model, widths.d_ff, widths.inner)
+    return linear(widths.d_ff, widths.d_model, widths.outer) @ between @ inner
+
+
+FeedForward = ReLU | GELU | SwiGLU

@@ -1,19 +1,98 @@
-"""How weights start: the family of initialisations."""
+"""How weights start: the family of initialisations, each a rule from what a matrix is for to its spread."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from surd.nn.attention import CrossAttention, SelfAttention
+from surd.errors import SurdError
 from surd.nn.embedding import Embedding
+from surd.nn.feedforward import FeedForwardLayer, GatedLayer
 from surd.nn.linear import Linear, Projection
+from surd.nn.multihead import CrossAttention, SelfAttention
+from surd.nn.position import LearnedTable
+from surd.nn.score import AdditiveScore
 from surd.nn.special import PAD
+from surd.nn.stack import Decoder, Encoder
 from surd.part import Part
+
+Role = Literal["table", "softmax", "query", "key", "value", "mix", "inner", "outer"]
+"""What a matrix is for: a table of embeddings, the pre-softmax, the ways into attention, the way out of it, and both
+matrices of the feed-forward."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransformerInit(Part, kind="transformer"):
+class Matrix:
+    """Everything about a matrix that an initialisation may look at."""
+
+    role: Role
+    inputs: int
+    """What one output is a sum of; a table, of which one row is looked up, has the width here."""
+    outputs: int
+    heads: int = 1
+    """Of its attention."""
+    branches: int = 1
+    """Residual branches of its stack."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A distribution around 0."""
+
+    std: float
+    uniform: bool = False
+    """Uniform between ±√3 std; else normal."""
+
+    def draw(self, weight: Tensor, generator: torch.Generator | None) -> None:
+        """Fills `weight` in place."""
+        limit = 3**0.5 * self.std
+        if self.uniform:
+            weight.uniform_(-limit, limit, generator=generator)
+        else:
+            weight.normal_(0, self.std, generator=generator)
+
+
+def glorot(inputs: int, outputs: int) -> Spread:
+    """Uniform with variance 2 / (fan in + fan out). Source: Glorot & Bengio 2010."""
+    return Spread((2 / (inputs + outputs)) ** 0.5, uniform=True)
+
+
+class InitRule(Part):
+    """What the members share: walking a model and drawing every weight anew."""
+
+    def spread(self, matrix: Matrix) -> Spread:
+        """The distribution that the weights of a matrix start with."""
+        raise NotImplementedError
+
+    def bias_limit(self, matrix: Matrix) -> float:
+        """Biases start uniform between ± this."""
+        return 0.0
+
+    @torch.no_grad()
+    def __call__(self, model: nn.Module, generator: torch.Generator | None = None) -> None:
+        """Draws every weight of `model` anew; a shared Parameter is drawn once, as a table if it is one."""
+        drawn: set[Tensor] = set()
+        for weight, matrix in matrices(model):
+            if weight not in drawn:
+                self.spread(matrix).draw(weight, generator)
+                drawn.add(weight)
+                if matrix.role == "table":
+                    weight[PAD] = 0
+        for linear, matrix in linears(model):
+            if linear.bias is not None:
+                limit = self.bias_limit(matrix)
+                linear.bias.uniform_(-limit, limit, generator=generator) if limit else linear.bias.zero_()
+        for module in model.modules():
+            if isinstance(module, LearnedTable):
+                module.table.normal_(0, module.std, generator=generator)
+            elif isinstance(module, AdditiveScore):
+                module.weight.normal_(0, module.weight.shape[1] ** -0.5, generator=generator)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerInit(InitRule, kind="transformer"):
     """Tables N(0, 1/√d_model), Glorot for each projection by itself, biases zero, padding row zero.
 
     A table of standard deviation 1/√d_model gives logits of unit variance for a unit-variance hidden state and, times
@@ -28,41 +107,132 @@ class TransformerInit(Part, kind="transformer"):
     post-norm translator learnt clearly faster from it than from 1: see docs/decisions/0007-attention-gain.md.
     """
 
-    @torch.no_grad()
-    def __call__(self, model: nn.Module, generator: torch.Generator | None = None) -> None:
-        """Draws every weight of `model` anew; a shared Parameter is drawn once."""
-        drawn: set[Tensor] = set()
-        attentions = [m for m in model.modules() if isinstance(m, SelfAttention | CrossAttention)]
-        readers = {reader for attention in attentions for reader in attention.readers()}
-        for module in model.modules():
-            match module:
-                case Embedding():
-                    table(module.table, drawn, generator)
-                case Projection():
-                    table(module.weight, drawn, generator)
-                case Linear():
-                    gain = self.attention_gain if module in readers else 1.0
-                    glorot(module.weight, module.stacked, gain, generator)
-            if isinstance(module, Linear) and module.bias is not None:
-                module.bias.zero_()
+    def __post_init__(self):
+        if not 0 < self.attention_gain < float("inf"):
+            raise SurdError(f"attention_gain: expected more than 0, found {self.attention_gain}")
+
+    def spread(self, matrix: Matrix) -> Spread:
+        """The distribution that the weights of a matrix start with."""
+        if matrix.role in ("table", "softmax"):
+            return Spread(matrix.inputs**-0.5)
+        gain = self.attention_gain if matrix.role in ("query", "key", "value") else 1.0
+        return Spread(gain * glorot(matrix.inputs, matrix.outputs).std, uniform=True)
 
 
-def table(weight: Tensor, drawn: set[Tensor], generator: torch.Generator | None) -> None:
-    """N(0, 1/√d_model), the padding row zero; nothing if the Parameter was drawn under another name."""
-    if weight not in drawn:
-        weight.normal_(0, weight.shape[1] ** -0.5, generator=generator)
-        weight[PAD] = 0
-        drawn.add(weight)
+@dataclass(frozen=True, kw_only=True)
+class DepthInit(TransformerInit, kind="depth"):
+    """As `transformer`, with the last matrix of each residual branch divided by the root of their number.
 
-
-def glorot(weight: Tensor, parts: int, gain: float, generator: torch.Generator | None) -> None:
-    """Uniform with variance gain² · 2 / (fan in + fan out), for `parts` projections stacked along the outputs.
-
-    Fan out is that of one projection, so that fusing projections changes nothing.
+    So many branches of the size of the stream then add up to one of its size, whatever the depth.
+    Source: Radford et al. 2019 (GPT-2), section 2.3.
     """
-    outputs, inputs = weight.shape
-    limit = gain * (6 / (inputs + outputs / parts)) ** 0.5
-    weight.uniform_(-limit, limit, generator=generator)
+
+    def spread(self, matrix: Matrix) -> Spread:
+        """The distribution that the weights of a matrix start with."""
+        usual = super().spread(matrix)
+        share = matrix.branches**-0.5 if matrix.role in ("mix", "outer") else 1.0
+        return Spread(share * usual.std, usual.uniform)
 
 
-Init = TransformerInit
+@dataclass(frozen=True, kw_only=True)
+class KerasInit(InitRule, kind="keras"):
+    """Tables U(±0.05), Glorot elsewhere, as keras.layers start: what a model written from its tutorials has.
+
+    Until version 3.14 Keras took an attention kernel (d_model, heads, d_k) for one of a convolution, with fans
+    d_model · heads and d_model · d_k: far too small. Source: keras-team/keras pull request 22789.
+    """
+
+    version: Literal["3.15", "3.14"] = "3.15"
+    """`3.14` stands for all versions up to it."""
+
+    def spread(self, matrix: Matrix) -> Spread:
+        """The distribution that the weights of a matrix start with."""
+        if matrix.role == "table":
+            return Spread(0.05 / 3**0.5, uniform=True)
+        if self.version == "3.14" and matrix.role in ("query", "key", "value"):
+            return glorot(matrix.inputs * matrix.heads, matrix.inputs * matrix.outputs // matrix.heads)
+        if self.version == "3.14" and matrix.role == "mix":
+            return glorot(matrix.inputs, matrix.heads * matrix.outputs)
+        return glorot(matrix.inputs, matrix.outputs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmallInit(InitRule, kind="small"):
+    """N(0, std) for every matrix, as BERT, GPT-2 and Llama's ports start. Source: Devlin et al. 2019, A.2."""
+
+    std: float = 0.02
+    """The standard deviation, whatever the width."""
+
+    def __post_init__(self):
+        if not 0 < self.std < float("inf"):
+            raise SurdError(f"std: expected a number above 0, found {self.std}")
+
+    def spread(self, matrix: Matrix) -> Spread:
+        """The distribution that the weights of a matrix start with."""
+        return Spread(self.std)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TorchInit(InitRule, kind="torch"):
+    """What torch's own layers start with: tables N(0, 1), Glorot over stacked query, key and value, U(±1/√inputs) else.
+
+    Source: reset_parameters of torch.nn.Embedding, MultiheadAttention and Linear (Kaiming uniform with a = √5).
+    """
+
+    def spread(self, matrix: Matrix) -> Spread:
+        """The distribution that the weights of a matrix start with."""
+        if matrix.role == "table":
+            return Spread(1.0)
+        if matrix.role in ("query", "key", "value"):
+            return glorot(matrix.inputs, 3 * matrix.outputs)
+        return Spread((3 * matrix.inputs) ** -0.5, uniform=True)
+
+    def bias_limit(self, matrix: Matrix) -> float:
+        """Attention's biases are zero, the others U(±1/√inputs)."""
+        return matrix.inputs**-0.5 if matrix.role in ("inner", "outer", "softmax") else 0.0
+
+
+Init = TransformerInit | DepthInit | KerasInit | SmallInit | TorchInit
+
+
+def matrices(model: nn.Module) -> Iterator[tuple[Tensor, Matrix]]:
+    """Every matrix of a model with what it is for, stacked ones cut apart; a shared one comes first as a table."""
+    for module in model.modules():
+        if isinstance(module, Embedding):
+            rows, width = module.table.shape
+            yield module.table, Matrix(role="table", inputs=width, outputs=rows)
+    for linear, matrix in linears(model):
+        roles = _STACKED.get((matrix.role, len(linear.outputs)), (matrix.role,) * len(linear.outputs))
+        if len(roles) == 1:  # the Parameter itself, which may be a table too
+            yield linear.weight, matrix
+        else:
+            for part, role, outputs in zip(linear.weight.split(linear.outputs), roles, linear.outputs, strict=True):
+                yield part, Matrix(**(vars(matrix) | {"role": role, "outputs": outputs}))
+
+
+_STACKED: dict[tuple[Role, int], tuple[Role, ...]] = {
+    ("query", 3): ("query", "key", "value"),
+    ("key", 2): ("key", "value"),
+}
+
+
+def linears(model: nn.Module) -> Iterator[tuple[Linear, Matrix]]:
+    """Every linear layer of a model, as a whole, by the role of its first projection."""
+    stacks = [module for module in model.modules() if isinstance(module, Encoder | Decoder)]
+    for module in model.modules():
+        depth = next((stack.branches for stack in stacks if any(module is inner for inner in stack.modules())), 1)
+        match module:
+            case SelfAttention():
+                found: list[tuple[Linear, Role]] = [(module.query_key_value, "query"), (module.output, "mix")]
+            case CrossAttention():
+                found = [(module.query, "query"), (module.key_value, "key"), (module.output, "mix")]
+            case FeedForwardLayer() | GatedLayer():
+                found = [(module.inner, "inner"), (module.outer, "outer")]
+            case Projection():
+                found = [(module, "softmax")]
+            case _:
+                continue
+        heads = getattr(module, "heads", 1)
+        for linear, role in found:
+            sizes = {"inputs": linear.in_features, "outputs": linear.out_features}
+            yield linear, Matrix(role=role, heads=heads, branches=depth, **sizes)

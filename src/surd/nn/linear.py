@@ -12,10 +12,10 @@ class Linear(nn.Linear):
     once a step, gradients arrive in fp32, and the optimiser needs no second copy of the weights.
     """
 
-    def __init__(self, inputs: int, outputs: int, stacked: int = 1, bias: bool = True):
-        """`stacked` tells how many projections of equal size lie one above the other in the weight."""
-        super().__init__(inputs, stacked * outputs, bias)
-        self.stacked = stacked
+    def __init__(self, inputs: int, outputs: tuple[int, ...], bias: bool = True):
+        """`outputs` are the widths of the projections that lie one above the other in the weight, mostly one."""
+        super().__init__(inputs, sum(outputs), bias)
+        self.outputs = outputs
 
     def forward(self, input: Float[Tensor, "*rows inputs"]) -> Float[Tensor, "*rows outputs"]:
         bias = None if self.bias is None else self.bias.to(input.dtype)
@@ -24,3 +24,6 @@ class Linear(nn.Linear):
 
 class Projection(Linear):
     """The pre-softmax projection: one row for each token of the target vocabulary, perhaps the target's table."""
+
+    def __init__(self, d_model: int, vocabulary: int, bias: bool):
+        super().__init__(d_model, (vocabulary,), bias)

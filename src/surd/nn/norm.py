@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from surd.measure.moments import Moments, normalised
 from surd.part import Part
 
 
@@ -27,6 +28,10 @@ class LayerNorm(Part, kind="layer"):
     epsilon: float = 1e-5
     """Added to the variance."""
 
+    def law(self, width: int, rms: float) -> Moments:
+        """Gains on `width` features of that rms around 0; mean and length are taken out of the gradient."""
+        return normalised(width, 2, (rms**2 + self.epsilon) ** 0.5)
+
     def build(self, width: int, gain: float = 1.0) -> "LayerNormLayer":
         """The layer for `width` features, each gain starting at `gain`."""
         return LayerNormLayer(width, self.epsilon, gain)
@@ -45,4 +50,32 @@ class LayerNormLayer(nn.Module):
         return F.layer_norm(x, self.gain.shape, self.gain.to(x.dtype), self.bias.to(x.dtype), self.epsilon)
 
 
-Norm = LayerNorm
+@dataclass(frozen=True, kw_only=True)
+class RMSNorm(Part, kind="rms"):
+    """x / √(mean square + epsilon) · gain: the mean stays in. Source: Zhang & Sennrich 2019 (arXiv 1910.07467)."""
+
+    epsilon: float = 1e-6
+    """Added to the mean square."""
+
+    def law(self, width: int, rms: float) -> Moments:
+        """Gains on `width` features of that rms; the length is taken out of the gradient."""
+        return normalised(width, 1, (rms**2 + self.epsilon) ** 0.5)
+
+    def build(self, width: int, gain: float = 1.0) -> "RMSNormLayer":
+        """The layer for `width` features, each gain starting at `gain`."""
+        return RMSNormLayer(width, self.epsilon, gain)
+
+
+class RMSNormLayer(nn.Module):
+    """Holds the gain of an RMS norm, kept in fp32 and rounded to the dtype of the activations."""
+
+    def __init__(self, width: int, epsilon: float, gain: float):
+        super().__init__()
+        self.epsilon = epsilon
+        self.gain = nn.Parameter(torch.full((width,), gain))
+
+    def forward(self, x: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows width"]:
+        return F.rms_norm(x, self.gain.shape, self.gain.to(x.dtype), self.epsilon)
+
+
+Norm = LayerNorm | RMSNorm

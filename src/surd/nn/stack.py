@@ -19,6 +19,11 @@ class Encoder(nn.Module):
         super().__init__()
         self.layers, self.norm = nn.ModuleList(layers), norm
 
+    @property
+    def branches(self) -> int:
+        """How many sub-layers add to the residual stream."""
+        return 2 * len(self.layers)
+
     def forward(self, x: Float[Tensor, "total d_model"], layout: Layout) -> Float[Tensor, "total d_model"]:
         mask = padding_mask(layout, x.dtype)
         for layer in self.layers:
@@ -34,6 +39,11 @@ class Decoder(nn.Module):
     def __init__(self, layers: list[DecoderLayer], norm: nn.Module):
         super().__init__()
         self.layers, self.norm = cast(Sequence[DecoderLayer], nn.ModuleList(layers)), norm
+
+    @property
+    def branches(self) -> int:
+        """How many sub-layers add to the residual stream."""
+        return 3 * len(self.layers)
 
     def forward(
         self,

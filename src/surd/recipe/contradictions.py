@@ -7,6 +7,7 @@ from math import isfinite
 from surd.data.corpus import DataSettings
 from surd.errors import unknown
 from surd.nn.dropout import LEVELS
+from surd.nn.position import LearnedPosition
 from surd.nn.tying import Tying
 from surd.recipe.settings import Recipe
 from surd.tasks import names
@@ -65,11 +66,14 @@ def _single(recipe: Recipe) -> Iterator[Contradiction]:
             yield _fault(path, f"expected a share from 0 to below 1, found {value}")
     if not (training.clip >= 0 and isfinite(training.clip)):
         yield _fault("training.clip", f"expected a norm, or 0 to cut nothing, found {training.clip}")
+    if not (training.terms.z >= 0 and isfinite(training.terms.z)):
+        yield _fault("training.terms.z", f"expected a weight of at least 0, found {training.terms.z}")
     if training.minutes is not None and not (training.minutes > 0 and isfinite(training.minutes)):
         yield _fault("training.minutes", f"expected more than 0, found {training.minutes}")
-    gain = model.init.attention_gain
-    if not (gain > 0 and isfinite(gain)):
-        yield _fault("model.init.attention_gain", f"expected more than 0, found {gain}")
+    if model.cap is not None and not (model.cap > 0 and isfinite(model.cap)):
+        yield _fault("model.cap", f"expected more than 0, found {model.cap}")
+    if not (model.input_gradient >= 0 and isfinite(model.input_gradient)):
+        yield _fault("model.input_gradient", f"expected a factor of at least 0, found {model.input_gradient}")
     if not (optimizer.epsilon > 0 and isfinite(optimizer.epsilon)):
         yield _fault("training.optimizer.epsilon", f"expected more than 0, found {optimizer.epsilon}")
     if not 0 <= optimizer.decay < 1:
@@ -103,6 +107,22 @@ def _between(recipe: Recipe) -> Iterator[Contradiction]:
     if model.position.kind == "sinusoidal" and model.d_model % 2:
         message = f"model.position = sinusoidal needs an even width (a sine and a cosine), found {model.d_model}"
         yield _fault("model.d_model", message)
+    if model.position.kind == "rotary" and model.d_k % 2:
+        yield _fault(
+            "model.d_k", f"model.position = rotary turns pairs of features: expected an even d_k, found {model.d_k}"
+        )
+    if isinstance(model.position, LearnedPosition) and model.position.length <= recipe.data.max_length:
+        names = "model.position.length", "data.max_length"
+        found = f"{model.position.length} positions for {recipe.data.max_length} tokens and their end"
+        yield _clash(names, f"every sequence needs as many positions as it has tokens, found {found}")
+    shared = model.key_value_heads
+    if shared is not None and (shared < 1 or model.heads % shared):
+        divisors = [number for number in range(1, model.heads + 1) if model.heads % number == 0]
+        told = ", ".join(map(str, divisors))
+        yield _fault("model.key_value_heads", f"expected a divisor of the {model.heads} heads ({told}), found {shared}")
+    if model.score.kind == "additive" and model.scale.kind != "none":
+        names = "model.score", "model.scale"
+        yield _clash(names, f"additive scores hold no product to scale: set scale to none, found {model.scale.kind}")
     if training.steps is None and training.minutes is None:
         yield _clash(("training.steps", "training.minutes"), "nothing says when to stop: give one of the two")
     if training.steps is not None and training.minutes is not None:

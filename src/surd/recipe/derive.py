@@ -126,6 +126,8 @@ def _model(plan: Plan) -> None:
     """What follows from vocabulary and width."""
     joint = plan["tokenizer.joint"]
     plan.put("model.tying", "all" if joint else "output", _TYING[joint])
+    if get(plan.asked.values, "model.score.kind") == "additive":
+        plan.put("model.scale.kind", "none", "additive scores hold no product to scale")
     wanted, width = get(plan.size.values, "model.d_model"), plan["model.d_model"]
     heads = plan["model.heads"]
     plan.put("model.d_k", max(1, width // heads), f"the width of {width} over {heads} heads")

@@ -8,6 +8,7 @@ from surd.data.corpus import DataSettings
 from surd.data.tokenizer import Tokenizers
 from surd.decode.decoding import Decoding
 from surd.models.seq2seq import Architecture
+from surd.nn.loss import Terms
 from surd.optim.optimizer import AdamW, Optimizer
 from surd.optim.schedule import InverseRootDecay, Schedule
 
@@ -34,6 +35,8 @@ class Training:
     """Full checkpoints that stay on disk to go on from."""
     smoothing: float = 0.1
     """Share of each target's probability that is spread evenly over the vocabulary (label smoothing)."""
+    terms: Terms = field(default_factory=Terms)
+    """What is added to the cross-entropy."""
     precision: Literal["auto", "bf16", "fp32"] = "auto"
     """Number format of the activations, weights staying fp32: `auto` takes the faster, measured once."""
     optimizer: Optimizer = field(default_factory=AdamW)

@@ -127,7 +127,12 @@ class _Loop:
         for group in self.session.optimizer.param_groups:
             group["lr"] = rate
         result = train_step(
-            self.session.model, update.batches, self.session.optimizer, training.clip, training.smoothing
+            self.session.model,
+            update.batches,
+            self.session.optimizer,
+            training.clip,
+            training.smoothing,
+            training.terms,
         )
         if not result.finite:
             raise SurdError(self._not_finite(step, rate, result))

@@ -75,7 +75,7 @@ def measure(model: Seq2Seq, recipe: Recipe, updates: Sequence[Sequence[Batch]], 
         tokens, spent, timed = 0, 0.0, 0
         for number, batches in enumerate(islice(cycle(updates), UPDATES)):
             began = time.perf_counter()
-            result = train_step(twin, batches, optimizer, training.clip, training.smoothing)
+            result = train_step(twin, batches, optimizer, training.clip, training.smoothing, training.terms)
             took = time.perf_counter() - began
             if number >= WARM_UPDATES:
                 tokens, spent, timed = tokens + result.source_tokens + result.target_tokens, spent + took, timed + 1

@@ -7,6 +7,7 @@ import torch
 
 from surd.data.batch import Batch
 from surd.models.seq2seq import Seq2Seq
+from surd.nn.loss import Terms
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,12 @@ class StepResult:
 
 
 def train_step(
-    model: Seq2Seq, batches: Sequence[Batch], optimizer: torch.optim.Optimizer, clip: float | None, smoothing: float
+    model: Seq2Seq,
+    batches: Sequence[Batch],
+    optimizer: torch.optim.Optimizer,
+    clip: float | None,
+    smoothing: float,
+    terms: Terms | None = None,
 ) -> StepResult:
     """Accumulates over `batches`, normalises by all their target tokens together, clips to norm `clip`, steps.
 
@@ -39,7 +45,7 @@ def train_step(
     tokens = sum(batch.labels.numel() for batch in batches)
     loss_sum = nll_sum = 0.0
     for batch in batches:
-        sums = model.loss(batch.source, batch.target, batch.labels, smoothing)
+        sums = model.loss(batch.source, batch.target, batch.labels, smoothing, terms)
         (sums.loss / tokens).backward()
         loss_sum += float(sums.loss.detach())
         nll_sum += float(sums.nll)

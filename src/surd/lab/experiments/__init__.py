@@ -1,0 +1,1 @@
+"""The experiments, one file each; this folder is their registry, so a new file is a new experiment."""

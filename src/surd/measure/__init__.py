@@ -1,0 +1,1 @@
+"""Measurement: what a Transformer does to its numbers, observed on any module and held against theory."""

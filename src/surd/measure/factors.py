@@ -1,0 +1,184 @@
+"""Attention factors: what really stands between the projections of queries and keys and the softmax."""
+
+from dataclasses import dataclass, replace
+from math import nan
+from os.path import commonprefix
+
+from torch.autograd.graph import Node
+
+from surd.measure.calls import Fused, Operand, Product, Softmax
+from surd.measure.gains import Gain, gain, hand_written_norms, slope
+from surd.measure.graph import walk_back
+from surd.measure.sites import Attention, Reading, Role, Site, Unseen, numbered
+from surd.measure.tap import Tap
+
+NO_GRAPH = "no gradient leads back from here: only the kernel's own argument is known"
+NO_BEGINNING = "no projection, norm or embedding was found behind query and key"
+ONE_KEY = "no row sees two keys: its softmax is 1 whatever the factor"
+OPAQUE = "the kernel does not answer like softmax(c · q · k)"
+
+
+def read_attention(tap: Tap) -> tuple[list[Attention], list[Reading], list[Unseen]]:
+    """Every attention of the forward, in order; the sizes of its parts; and every softmax that is none."""
+    found: list[_Found] = []
+    unseen = []
+    for call in tap.attention:
+        if isinstance(call, Fused):
+            found.append(_fused(tap, call))
+        elif call.place is None:
+            unseen.append(Unseen(what=f"{call.where.path}:{Role.SCORE}", reason=NO_GRAPH))
+        elif products := products_behind(tap, call):
+            found.append(_softmax(tap, call, products))
+    paths = _told_apart(found)
+    sites = numbered([replace(one.attention.site, path=path) for one, path in zip(found, paths, strict=True)])
+    named = [replace(one.attention, site=site) for one, site in zip(found, sites, strict=True)]
+    readings = [
+        Reading(site=replace(attention.site, role=role), rms=rms)
+        for attention, one in zip(named, found, strict=True)
+        for role, rms in one.sizes
+    ]
+    unseen += [Unseen(what=a.name, reason=a.reason) for a in named if a.reason is not None]
+    return named, readings, unseen
+
+
+@dataclass(frozen=True)
+class _Found:
+    attention: Attention
+    sizes: list[tuple[Role, float]]
+    beneath: str
+    """The module that holds the projections of query and key."""
+
+
+def _fused(tap: Tap, call: Fused) -> _Found:
+    query, key = _gain(tap, call.query), _gain(tap, call.key)
+    reason = OPAQUE if call.scale is None else _no_gain(call.query, query) or _no_gain(call.key, key)
+    if reason is None and call.key.shape[-2] < 2 and call.backend == "sdpa":
+        reason = ONE_KEY
+    whole = (
+        None if reason or query is None or key is None or call.scale is None else query.value * key.value * call.scale
+    )
+    attention = Attention(
+        site=_site(tap, call, call.query, call.key),
+        backend=call.backend,
+        d_k=call.query.shape[-1],
+        heads=call.query.shape[-3] if len(call.query.shape) == 4 and call.backend == "sdpa" else None,
+        factor=whole,
+        reason=reason,
+        slope=call.scale,
+        query_gain=query and query.value,
+        key_gain=key and key.value,
+        qk_norm=_normed(tap, query, key),
+        cap=None,
+        terms=() if whole is None else (whole,),
+        softmax_over_keys=True,
+    )
+    sizes = [(Role.QUERY, call.query.rms), (Role.KEY, call.key.rms), (Role.VALUE, call.value.rms)]
+    return _Found(attention, sizes, _beneath(tap, query, key))
+
+
+def _softmax(tap: Tap, call: Softmax, products: list[Product]) -> _Found:
+    assert call.place is not None
+    terms, caps = [], []
+    query = key = None
+    reason = raw = None
+    for product in products:
+        sides = _gain(tap, product.left), _gain(tap, product.right)
+        steep = slope(call.place, product.place, call.values, call.axis)
+        if product is products[0]:
+            query, key = sides
+            reason = _no_gain(product.left, query) or _no_gain(product.right, key) or (None if steep else ONE_KEY)
+            raw = steep and steep[0] * product.alpha
+        if steep and sides[0] and sides[1]:
+            terms.append(steep[0] * product.alpha * sides[0].value * sides[1].value)
+            caps.append(steep[1])
+    content = products[0]
+    attention = Attention(
+        site=_site(tap, call, content.left, content.right),
+        backend="softmax",
+        d_k=content.d_k,
+        heads=_heads(tap, content),
+        factor=None if reason else terms[0],
+        reason=reason,
+        slope=raw,
+        query_gain=query and query.value,
+        key_gain=key and key.value,
+        qk_norm=_normed(tap, query, key),
+        cap=caps[0] if caps else None,
+        terms=tuple(terms),
+        softmax_over_keys=call.axis == call.values.dim() - 1,
+    )
+    seen = call.values[call.values.isfinite() & (call.values > -1e4)].float()
+    score = float(seen.square().mean().sqrt()) if seen.numel() else nan
+    sizes = [(Role.QUERY, content.left.rms), (Role.KEY, content.right.rms), (Role.SCORE, score)]
+    return _Found(attention, sizes, _beneath(tap, query, key))
+
+
+def products_behind(tap: Tap, call: Softmax) -> list[Product]:
+    """The products of activations that are summed into a softmax's input; the content's own first.
+
+    None for a router, a pooling or additive scores: these read a projection.
+    """
+    assert call.place is not None
+    stops = {node: product.place for node, product in tap.products.items()}
+    stops |= {node: projection.place for node, projection in tap.projections.items()}
+    met, _ = walk_back([call.place.node], {**stops, **tap.origins.places})
+    products = [tap.products[node] for node in met if node in tap.products]
+    tokens = tap.content
+    return sorted(products, key=lambda p: not all(_sources(tap, side) & tokens for side in (p.left, p.right)))
+
+
+def _gain(tap: Tap, operand: Operand) -> Gain | None:
+    """Over the nearest projection, or over the norm that comes after it."""
+    if operand.place is None:
+        return None
+    stops = tap.beginnings
+    return gain(operand.place, {**stops, **hand_written_norms(operand.place, stops)})
+
+
+def _no_gain(operand: Operand, found: Gain | None) -> str | None:
+    if operand.place is None:
+        return NO_GRAPH
+    return NO_BEGINNING if found is None else None
+
+
+def _normed(tap: Tap, *gains: Gain | None) -> bool:
+    """Whether a gain begins at a norm: at one that is named, or at one that is no named beginning at all."""
+    named = tap.beginnings
+    stops = [stop for found in gains if found is not None for stop in found.stops]
+    return any(stop in tap.norms or (stop not in named and stop.name().startswith(("Mul", "Div"))) for stop in stops)
+
+
+def _sources(tap: Tap, operand: Operand) -> frozenset[Node]:
+    return frozenset() if operand.place is None else tap.origins.of(operand.place.node)
+
+
+def _site(tap: Tap, call: Fused | Softmax, query: Operand, key: Operand) -> Site:
+    """Cross attention: the keys come from other tokens or inputs than the queries."""
+    tokens = tap.content
+    cross = _sources(tap, query) & tokens != _sources(tap, key) & tokens
+    where = call.where
+    return Site(path=where.path, role=Role.SCORE, cross=cross, file=where.file, line=where.line)
+
+
+def _beneath(tap: Tap, *gains: Gain | None) -> str:
+    """The innermost module that holds all the projections from which the gains were measured."""
+    stops = [stop for found in gains if found is not None for stop in found.stops if stop in tap.projections]
+    paths = [tap.projections[stop].where.path.split(".") for stop in stops]
+    shared = commonprefix(paths) if paths else []
+    return ".".join(shared[:-1] if shared in paths else shared)
+
+
+def _told_apart(found: list[_Found]) -> list[str]:
+    """Blocks that their parent runs have no name of their own: they get that of the module they project with."""
+    beneath: dict[str, set[str]] = {}
+    for one in found:
+        beneath.setdefault(one.attention.site.path, set()).add(one.beneath)
+    return [one.beneath if len(beneath[one.attention.site.path]) > 1 else one.attention.site.path for one in found]
+
+
+def _heads(tap: Tap, product: Product) -> int | None:
+    shape = product.place.shape
+    if len(shape) == 4:
+        return shape[1]
+    rows = next((lookup.ids.shape[0] for lookup in tap.lookups if lookup.token and lookup.ids.dim() > 1), None)
+    return shape[0] // rows if len(shape) == 3 and rows and shape[0] % rows == 0 else None

@@ -1,0 +1,181 @@
+"""Inputs for a probe: built from the forward's signature and the model's own configuration, or refused with a reason."""
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from surd.errors import SurdError
+
+ROWS = 6
+LENGTH = 13
+"""Prime, so that a length is not mistaken for a width or a number of heads."""
+WINDOW_LENGTH = 16
+"""For models that cut their input into windows."""
+FIRST_TOKEN = 4
+"""Ids below are mostly special; so are those that the configuration names."""
+SAMPLES = 2000
+"""Enough sound for the deepest stack of strided convolutions."""
+SEED = 19
+
+Inputs = Tensor | Sequence[Any] | Mapping[str, Any]
+"""What a model is called with: one argument, positional ones, or named ones."""
+
+
+def arguments(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The positional and the named arguments of the call."""
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    return (tuple(inputs), {}) if isinstance(inputs, list | tuple) else ((inputs,), {})
+
+
+def tensors(value: Any) -> Iterator[Tensor]:
+    """All tensors in nested containers and dataclasses."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from tensors(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from tensors(part)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from tensors(getattr(value, field.name, None))
+
+
+def replaced(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The same containers with every tensor changed."""
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, dict):
+        return {key: replaced(part, change) for key, part in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(replaced(part, change) for part in value))
+    if isinstance(value, list | tuple):
+        return type(value)(replaced(part, change) for part in value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = {f.name: replaced(getattr(value, f.name), change) for f in dataclasses.fields(value) if f.init}
+        return dataclasses.replace(value, **parts)
+    return value
+
+
+def build_inputs(model: nn.Module) -> dict[str, Any]:
+    """Named arguments for one forward: random tokens, pixels or sound of the sizes that the model asks for."""
+    parameters = inspect.signature(model.forward).parameters
+    config = getattr(model, "config", None)
+    known = _for_configured(config, parameters) if config is not None else {}
+    known = known or _for_plain(model, parameters)
+    absent = [name for name in _required(parameters) if name not in known]
+    if not known or absent:
+        raise SurdError(
+            f"no inputs could be built for {type(model).__name__}.forward{inspect.signature(model.forward)}: "
+            f"found no way to fill {', '.join(absent or ['its arguments'])}; expected one or two batches of token ids "
+            "or one batch of vectors. Pass `inputs`, a dict of its arguments."
+        )
+    return {name: value.to(_device(model)) if isinstance(value, Tensor) else value for name, value in known.items()}
+
+
+def _for_configured(config: Any, parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
+    """For a model that carries a configuration with the common names of sizes."""
+    built: dict[str, Any] = {}
+    if "pixel_values" in parameters:
+        height, width = _pair(getattr(config, "image_size", 224))
+        built["pixel_values"] = _normal(2, getattr(config, "num_channels", 3), height, width)
+    elif "input_features" in parameters:
+        mel = getattr(config, "num_mel_bins", None)
+        per_frame = getattr(config, "input_feat_per_channel", None)
+        frames = 2 * getattr(config, "max_source_positions", 32)
+        built["input_features"] = _normal(2, mel, frames) if per_frame is None else _normal(2, frames, per_frame)
+    elif "input_values" in parameters and "input_ids" not in parameters:
+        mel = getattr(config, "num_mel_bins", None)
+        built["input_values"] = _normal(2, SAMPLES) if mel is None else _normal(2, config.max_length, mel)
+    elif "input_ids" in parameters:
+        length = WINDOW_LENGTH if hasattr(config, "attention_window") or hasattr(config, "block_size") else LENGTH
+        built["input_ids"] = _tokens(_vocabulary(config), length, _special(config))
+        if "attention_mask" in parameters:
+            built["attention_mask"] = torch.ones_like(built["input_ids"])
+        if "bbox" in parameters:
+            built["bbox"] = torch.zeros(ROWS, length, 4, dtype=torch.int64)
+        if "langs" in parameters:
+            built["langs"] = torch.zeros_like(built["input_ids"])
+    if built and "decoder_input_ids" in parameters and getattr(config, "is_encoder_decoder", False):
+        # Not the encoder's own ids: attention to the source and to oneself would look alike.
+        source = next(iter(built.values()))
+        length = source.shape[1] if "input_ids" in built else LENGTH
+        built["decoder_input_ids"] = _tokens(_vocabulary(config), length, _special(config)).flip(0)[: len(source)]
+    if built and "use_cache" in parameters:
+        built["use_cache"] = False
+    return built
+
+
+def _for_plain(model: nn.Module, parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
+    """For somebody's own module: tokens when it has tables, else vectors of the width that its first layer reads."""
+    required = _required(parameters)
+    tables = [module for module in model.modules() if isinstance(module, nn.Embedding)]
+    if tables and 1 <= len(required) <= 2:
+        source = _tokens(tables[0].num_embeddings, LENGTH, set())
+        target = _tokens(min(table.num_embeddings for table in tables[:2]), LENGTH, set()).flip(0)
+        return dict(zip(required, (source, target), strict=False))
+    width = _first_width(model)
+    if not tables and width is not None and 1 <= len(required) <= 3:
+        return dict.fromkeys(required, _normal(ROWS, LENGTH, width))
+    return {}
+
+
+def _first_width(model: nn.Module) -> int | None:
+    for module in model.modules():
+        if isinstance(module, nn.MultiheadAttention):
+            return module.embed_dim
+        if isinstance(module, nn.Linear):
+            return module.in_features
+        if isinstance(module, nn.LayerNorm):
+            return module.normalized_shape[-1]
+    return None
+
+
+def _required(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [
+        name
+        for name, parameter in parameters.items()
+        if parameter.default is inspect.Parameter.empty and parameter.kind not in variadic
+    ]
+
+
+def _tokens(vocabulary: int, length: int, special: set[int]) -> Tensor:
+    """Ids that differ from row to row, none of them special."""
+    allowed = [token for token in range(min(FIRST_TOKEN, vocabulary - 1), vocabulary) if token not in special]
+    drawn = torch.randint(len(allowed), (ROWS, length), generator=torch.Generator().manual_seed(SEED))
+    return torch.tensor(allowed)[drawn]
+
+
+def _vocabulary(config: Any) -> int:
+    """Of nested configurations too; the smaller one where source and target have their own."""
+    sizes = [getattr(config, name, None) for name in ("vocab_size", "src_vocab_size", "tgt_vocab_size")]
+    sizes += [
+        getattr(getattr(config, name, None), "vocab_size", None) for name in ("text_config", "encoder", "decoder")
+    ]
+    known = [size for size in sizes if isinstance(size, int)]
+    return min(known) if known else 2**16  # characters, as in models without a table
+
+
+def _special(config: Any) -> set[int]:
+    names = [f"{name}_token_id" for name in ("pad", "bos", "eos", "sep", "cls", "mask", "decoder_start")]
+    values = [getattr(config, name, None) for name in names]
+    return {value for value in values if isinstance(value, int)}
+
+
+def _pair(size: Any) -> tuple[int, int]:
+    return tuple(size) if isinstance(size, list | tuple) else (size, size)
+
+
+def _normal(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(SEED))
+
+
+def _device(model: nn.Module) -> torch.device:
+    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))

@@ -1,0 +1,151 @@
+"""Multipliers: by what the rows of a table enter the model, by what the head's logits leave it, and what is tied."""
+
+from itertools import combinations
+
+import torch
+from torch import Tensor
+
+from surd.measure.calls import LookUp, Projection
+from surd.measure.gains import gain, push, signs
+from surd.measure.graph import place_of, walk_back
+from surd.measure.sites import Embedding, Head, Reading, Role, Site, Tie, Unseen, numbered
+from surd.measure.tap import Tap, rms
+
+EXPLAINED = 0.999
+"""R² from which a candidate is a multiple of the rows, plus what does not depend on them."""
+
+
+def read_embeddings(tap: Tap) -> tuple[list[Embedding], list[Reading], list[Unseen]]:
+    """The multiplier of every look-up of tokens, and the sizes of rows and of what enters the first block."""
+    tokens = [lookup for lookup in tap.lookups if lookup.token]
+    plain = [Site(path=x.where.path, role=Role.TOKEN, file=x.where.file, line=x.where.line) for x in tokens]
+    embeddings, readings, unseen = [], [], []
+    for lookup, site in zip(tokens, numbered(plain), strict=True):
+        multiplier, r_squared, entering = _multiplier(lookup)
+        readings.append(Reading(site=site, rms=lookup.rms))
+        if entering is None:
+            unseen.append(Unseen(what=site.name, reason="nothing that enters the model is a multiple of its rows"))
+        else:
+            readings.append(Reading(site=Site(path=site.path, role=Role.EMBED, call=site.call), rms=entering))
+        table = lookup.table.detach()
+        embeddings.append(
+            Embedding(
+                site=site,
+                table=tap.names.parameter(lookup.table) or site.path,
+                rows=table.shape[0],
+                width=table.shape[1],
+                multiplier=multiplier,
+                r_squared=r_squared,
+                table_std=float(table.float().std()),
+                signal_ratio=_signal_ratio(lookup, multiplier, entering),
+            )
+        )
+    return embeddings, readings, unseen
+
+
+def read_head(tap: Tap, outputs: list[Tensor]) -> tuple[Head | None, Tensor | None, list[Reading], list[Unseen]]:
+    """The pre-softmax projection, if the model has one, and its matrix.
+
+    It is the last projection behind an output that is as wide as a token table, or as the projection has outputs.
+    """
+    tables = {lookup.table.shape[0] for lookup in tap.lookups if lookup.token}
+    stops = {node: projection.place for node, projection in tap.projections.items()}
+    for output in outputs:
+        place = place_of(output)
+        if place is None or output.shape[-1] not in tables:
+            continue
+        met, _ = walk_back([place.node], stops)
+        found = [tap.projections[node] for node in met]
+        heads = [projection for projection in found if projection.place.shape[-1] == output.shape[-1]]
+        if len(heads) == 1 and (head := _head(tap, heads[0], output)) is not None:
+            hidden = Reading(site=Site(path=head.site.path, role=Role.HIDDEN), rms=heads[0].read.rms)
+            return head, heads[0].weight, [hidden, Reading(site=head.site, rms=rms(output))], []
+    reason = "no output is as wide as a table of tokens, with one projection behind it"
+    return None, None, [], [Unseen(what=f":{Role.LOGITS}", reason=reason)] if tables else []
+
+
+def read_ties(tap: Tap, head: Head | None, weight: Tensor | None) -> list[Tie]:
+    """Every pair of the token tables that ran and the head's matrix."""
+    matrices = {}
+    for lookup in tap.lookups:
+        if lookup.token:
+            matrices[tap.names.parameter(lookup.table) or lookup.where.path] = lookup.table
+    pairs = list(combinations(matrices.items(), 2))
+    if head is not None and weight is not None:
+        pairs += [(table, (head.weight, weight)) for table in matrices.items()]
+    return [
+        Tie(
+            first=first,
+            second=second,
+            same_parameter=one is other,
+            same_storage=_stored(one) == _stored(other) is not None,
+            equal_values=one.shape == other.shape and torch.equal(one, other),
+        )
+        for (first, one), (second, other) in pairs
+    ]
+
+
+def _multiplier(lookup: LookUp) -> tuple[float | None, float, float | None]:
+    """m and R² of the regression of J u on u, u = ±1 on every row, for the best candidate; and the candidate's rms.
+
+    Positions, segments and biases are constants, of which a Jacobian knows nothing. A norm is no multiple of its input
+    and lowers R²: the candidate before it wins.
+    """
+    best: tuple[float | None, float, float | None] = (None, 0.0, None)
+    given = signs(lookup.place)
+    for candidate in lookup.candidates.values():
+        pushed = push(candidate.place, lookup.place, given)
+        for expected in _orders(given, pushed.shape):
+            known = ~pushed.isnan()
+            u, z = expected[known].double(), pushed[known].double()
+            overlap, energy = float((u * z).sum()), float((z * z).sum())
+            r_squared = overlap**2 / (energy * float((u * u).sum())) if energy else 0.0
+            if r_squared > best[1] + 1e-9:
+                best = overlap / float((u * u).sum()), r_squared, candidate.operand.rms
+    return best if best[1] > EXPLAINED else (None, best[1], None)
+
+
+def _orders(rows: Tensor, shape: torch.Size) -> list[Tensor]:
+    """The rows in the order of a candidate: as looked up, or with sequence and batch exchanged."""
+    orders = [rows.reshape(shape)] if rows.shape[-1] == shape[-1] else []
+    if rows.dim() == 3 and rows.transpose(0, 1).shape == shape:
+        orders.append(rows.transpose(0, 1))
+    return orders
+
+
+def _signal_ratio(lookup: LookUp, multiplier: float | None, entering: float | None) -> float | None:
+    """rms of the scaled rows over that of what is added, taking the two as uncorrelated."""
+    if multiplier is None or entering is None:
+        return None
+    scaled = (multiplier * lookup.rms) ** 2
+    added = entering**2 - scaled
+    return (scaled / added) ** 0.5 if added > 1e-6 * entering**2 else None
+
+
+def _head(tap: Tap, projection: Projection, output: Tensor) -> Head | None:
+    """Both gains of the output side."""
+    place, read = place_of(output), projection.read.place
+    assert place is not None
+    after = gain(place, {projection.place.node: projection.place})
+    before = gain(read, {**tap.outputs, **tap.beginnings}) if read is not None else None
+    if after is None or before is None:
+        return None
+    where = projection.where
+    return Head(
+        site=Site(path=where.path, role=Role.LOGITS, file=where.file, line=where.line),
+        weight=tap.names.parameter(projection.weight) or where.path,
+        width=projection.read.shape[-1],
+        input_gain=before.value,
+        output_gain=after.value,
+        cap=after.cap,
+    )
+
+
+def _stored(tensor: Tensor) -> tuple[object, ...] | None:
+    """Where a tensor's numbers lie; None for wrappers and for tensors without any."""
+    local = getattr(tensor, "_local_tensor", tensor)
+    try:
+        pointer = local.untyped_storage().data_ptr()
+    except (RuntimeError, NotImplementedError):
+        return None
+    return (pointer, local.storage_offset(), local.shape, local.stride()) if pointer else None

@@ -1,0 +1,54 @@
+"""Naming: which module of the model is at work right now, in which file and line."""
+
+import sys
+from dataclasses import dataclass
+from types import FrameType
+
+from torch import nn
+
+WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+"""Parts of a path that wrappers add; nobody selects a site by them."""
+PREFIXES = ("base_model.model.", "module.")
+"""What adapters and distributed training put before every path."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Where:
+    """A line of somebody's forward."""
+
+    path: str
+    """The innermost module at work, "" for the model itself."""
+    file: str
+    line: int
+
+
+def display_path(path: str) -> str:
+    """The path of a module without what wrappers put into it."""
+    kept = ".".join(part for part in path.split(".") if part not in WRAPPERS)
+    for prefix in PREFIXES:
+        kept = kept.removeprefix(prefix)
+    return "" if f"{kept}." in PREFIXES else kept
+
+
+class Names:
+    """The paths of a model's modules and parameters."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._modules = {id(module): display_path(path) for path, module in model.named_modules()}
+        self._parameters = {id(parameter): display_path(path) for path, parameter in model.named_parameters()}
+
+    def parameter(self, tensor: object) -> str | None:
+        """The first name of a parameter; None for any other tensor."""
+        return self._parameters.get(id(tensor))
+
+    def here(self) -> Where:
+        """The innermost function on the stack whose first argument is a module of the model, whatever it calls it."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            code = frame.f_code
+            if code.co_argcount:
+                path = self._modules.get(id(frame.f_locals.get(code.co_varnames[0])))
+                if path is not None:
+                    return Where(path=path, file=code.co_filename, line=frame.f_lineno)
+            frame = frame.f_back
+        return Where(path="", file="", line=0)

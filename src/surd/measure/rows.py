@@ -1,0 +1,161 @@
+"""Sums over a block of keys from which every statistic of a softmax row follows, and the way to merge blocks.
+
+With u = logit − the row's largest, and weight = eᵘ, a softmax is weight / Σ weight. The largest entry has u = 0 and
+weight 1; it is left out of the sums of weights, so that 1 − p and entropies of nearly one-hot rows lose no digits.
+The sums merge as those of the online softmax do (Milakov & Gimelshein 2018, arXiv 1805.02867), any number of blocks at
+once and in any order.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+SUMS = 9
+"""Sums that `sum_block` leaves of a row."""
+# Weights are kept times this power of two: the square of a weight of 1e-30 would vanish in fp32, and with it the
+# gradient of a nearly one-hot row, while the cubes of half a million weights of 1 still fit.
+LIFT = 2.0**36
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sums:
+    """What is left of each row of logits, in float64. `u` and `weight` as above; hidden keys do not take part."""
+
+    keys: Float[Tensor, "*blocks rows"]
+    """How many keys were visible."""
+    largest: Float[Tensor, "*blocks rows"]
+    """The largest logit; -inf where no key is visible."""
+    offsets: Float[Tensor, "*blocks rows"]
+    """Σ u."""
+    square_offsets: Float[Tensor, "*blocks rows"]
+    """Σ u²."""
+    weights: Float[Tensor, "*blocks rows"]
+    """Σ weight, the largest entry left out, as in all that follow."""
+    square_weights: Float[Tensor, "*blocks rows"]
+    """Σ weight²."""
+    cube_weights: Float[Tensor, "*blocks rows"]
+    """Σ weight³."""
+    offset_weights: Float[Tensor, "*blocks rows"]
+    """Σ u · weight."""
+    square_offset_weights: Float[Tensor, "*blocks rows"]
+    """Σ u² · weight."""
+
+
+class Space:
+    """Memory for one tile of logits, used again for each: without it, most of the time would go into new pages."""
+
+    def __init__(self, elements: int, rows: int, like: Tensor):
+        self.logits, self.weights, self.products = like.new_empty(3, elements).unbind()
+        self.places = torch.empty(rows, dtype=torch.int64, device=like.device)
+
+
+def empty_sums(blocks: int, rows: int, like: Tensor) -> Float[Tensor, "sums blocks rows"]:
+    """Of blocks without a visible key: where `sum_block` puts its results."""
+    sums = like.new_zeros(SUMS, blocks, rows)
+    sums[1] = float("-inf")
+    return sums
+
+
+def sum_block(
+    logits: Float[Tensor, "batch key_heads group queries keys"],
+    hidden: Bool[Tensor, "#batch #key_heads #group #queries #keys"] | None,
+    space: Space,
+    sums: Float[Tensor, "sums rows"],
+) -> None:
+    """Writes the sums of one block of keys, in `float_sums`' reading; hidden logits are -inf. Destroys the logits.
+
+    Few passes over the tile, and none that makes a new one: the time goes into them.
+    """
+    visible, largest, offsets, offset_norm, weights, weight_norm, cubes, offset_weights, square_offset_weights = sums
+    keys, rows = logits.shape[-1], visible.shape[0]
+    u, place = logits.view(rows, keys), space.places[:rows]
+    weight, product = (memory[: rows * keys].view(rows, keys) for memory in (space.weights, space.products))
+    torch.max(u, -1, out=(largest, place))
+    if hidden is None:
+        visible.fill_(keys)
+        u.sub_(largest[:, None])
+    else:
+        visible.view(logits.shape[:-1]).copy_(hidden.expand(*hidden.shape[:-1], keys).logical_not().sum(-1))
+        u.sub_(torch.where(visible > 0, largest, 0.0)[:, None])  # -inf minus -inf is no number
+    torch.exp(u, out=weight).mul_(LIFT).scatter_(1, place[:, None], 0.0)
+    if hidden is not None:
+        logits.masked_fill_(hidden, 0.0)  # their weight is 0 by now, and 0 times -inf would be no number
+    torch.sum(u, -1, out=offsets)
+    torch.linalg.vector_norm(u, dim=-1, out=offset_norm)
+    torch.sum(weight, -1, out=weights)
+    torch.linalg.vector_norm(weight, dim=-1, out=weight_norm)
+    torch.sum(torch.pow(weight, 3, out=product), -1, out=cubes)
+    torch.sum(weight.mul_(u), -1, out=offset_weights)
+    torch.sum(weight.mul_(u), -1, out=square_offset_weights)
+
+
+def float_sums(sums: Float[Tensor, "sums blocks rows"]) -> Sums:
+    """What `sum_block` wrote, in float64 and without the lift; a float64 row is cheap, a float64 tile is not."""
+    wide = sums.to("cpu" if sums.device.type == "mps" else sums.device).double()  # Apple's GPUs have no float64
+    keys, largest, offsets, offset_norm, weights, weight_norm, cubes, offset_weights, square_offset_weights = wide
+    return Sums(
+        keys=keys,
+        largest=largest,
+        offsets=offsets,
+        square_offsets=offset_norm.square(),
+        weights=weights / LIFT,
+        square_weights=(weight_norm / LIFT).square(),
+        cube_weights=cubes / LIFT**3,
+        offset_weights=offset_weights / LIFT,
+        square_offset_weights=square_offset_weights / LIFT,
+    )
+
+
+def merge(parts: Sums) -> Sums:
+    """The sums over all blocks from those of each; the first axis is the block, and it goes.
+
+    A block whose largest is δ below that of all: u grows by δ, a weight by r = e^δ, and its largest entry becomes an
+    ordinary one, of u = δ and weight r. Expanding Σ (u + δ)ᵏ · weight · r gives the lines below.
+    """
+    seen = parts.keys > 0
+    largest, winner = parts.largest.max(0)
+    delta = torch.where(seen, parts.largest - largest, 0.0)
+    rate = torch.where(seen, delta.exp(), 0.0)
+    demoted = torch.ones_like(rate).scatter_(0, winner[None], 0.0)  # of blocks that tie for the largest, one has it
+    weights, offset_weights = parts.weights + demoted, parts.offset_weights
+    return Sums(
+        keys=parts.keys.sum(0),
+        largest=largest,
+        offsets=(parts.offsets + delta * parts.keys).sum(0),
+        square_offsets=(parts.square_offsets + delta * (2 * parts.offsets + delta * parts.keys)).sum(0),
+        weights=(rate * weights).sum(0),
+        square_weights=(rate**2 * (parts.square_weights + demoted)).sum(0),
+        cube_weights=(rate**3 * (parts.cube_weights + demoted)).sum(0),
+        offset_weights=(rate * (offset_weights + delta * weights)).sum(0),
+        square_offset_weights=(
+            rate * (parts.square_offset_weights + delta * (2 * offset_weights + delta * weights))
+        ).sum(0),
+    )
+
+
+def read(sums: Sums) -> dict[str, Float[Tensor, " rows"]]:
+    """The statistics of each row, by the names of `AttentionStatistics`; NaN where no key is visible.
+
+    Entropy is a sum of two terms ≥ 0; in the trace and norm of the Jacobian diag(p) − p pᵀ the ones of the largest
+    entry cancel on paper, before they can cancel digits.
+    """
+    e1, e2, e3, total = sums.weights, sums.square_weights, sums.cube_weights, 1 + sums.weights
+    tilt, mean_offset = sums.offset_weights / total, sums.offsets / sums.keys
+    square_norm = e1**2 + 3 * e2 + 2 * e1 * e2 + e1**2 * e2 - 2 * e3 * total + e2**2
+    statistics = {
+        "max": sums.largest,
+        "log_sum_exp": sums.largest + e1.log1p(),
+        "mean": sums.largest + mean_offset,
+        "variance": (sums.square_offsets / sums.keys - mean_offset**2).clamp(min=0),
+        "top": 1 / total,
+        "entropy": e1.log1p() - tilt,
+        "square_sum": (1 + e2) / total**2,
+        "cube_sum": (1 + e3) / total**3,
+        "score_variance": (sums.square_offset_weights / total - tilt**2).clamp(min=0),
+        "trace": (2 * e1 + e1**2 - e2) / total**2,
+        "jacobian_norm": square_norm.clamp(min=0).sqrt() / total**2,
+    }
+    unseen = sums.keys == 0
+    return {name: values.masked_fill(unseen, float("nan")) for name, values in statistics.items()}

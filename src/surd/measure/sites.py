@@ -1,0 +1,222 @@
+"""Sites: the named places where a scale can be read, and the records of what was read there."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Role(StrEnum):
+    """What stands at a place; a closed list."""
+
+    TOKEN = "token"
+    """Looked-up rows of a table."""
+    EMBED = "embed"
+    """What enters the first block, or the norm before it."""
+    QUERY = "query"
+    """Left operand of the score product."""
+    KEY = "key"
+    """Right operand of the score product."""
+    VALUE = "value"
+    """What the weights mix."""
+    SCORE = "score"
+    """Input of the softmax."""
+    WEIGHT = "weight"
+    """Output of the softmax."""
+    MIX = "mix"
+    """The mixed values, before the output projection."""
+    BRANCH = "branch"
+    """What a sub-layer adds to the residual stream."""
+    STREAM = "stream"
+    """The residual stream after an addition."""
+    NORM = "norm"
+    """Output of a norm."""
+    HIDDEN = "hidden"
+    """Input of the head."""
+    LOGITS = "logits"
+    """What the model returns."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """A place with a name: the module at work, the role, and the number of the call."""
+
+    path: str
+    """Path of the innermost module that was running."""
+    role: Role
+    cross: bool = False
+    """Keys come from another embedding than queries."""
+    call: int = 1
+    """Counts the calls of a module that runs more than once."""
+    file: str = ""
+    line: int = 0
+
+    @property
+    def name(self) -> str:
+        """`path:role#call`, the call only from the second on."""
+        return f"{self.path}:{'cross ' if self.cross else ''}{self.role}" + (f"#{self.call}" if self.call > 1 else "")
+
+
+def numbered(sites: Sequence[Site]) -> list[Site]:
+    """Tells sites of the same path and role apart by the number of the call, in their order."""
+    counts: Counter[tuple[str, Role, bool]] = Counter()
+    told_apart = []
+    for site in sites:
+        key = (site.path, site.role, site.cross)
+        counts[key] += 1
+        told_apart.append(
+            Site(path=site.path, role=site.role, cross=site.cross, call=counts[key], file=site.file, line=site.line)
+        )
+    return told_apart
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How large the numbers at a site are."""
+
+    site: Site
+    rms: float
+    """Root mean square over all entries."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attention:
+    """One attention: the factor that was really applied between the projections and the softmax."""
+
+    site: Site
+    """The site of its scores."""
+    backend: str
+    """`sdpa`, `softmax`, or the name of a kernel that was asked from outside."""
+    d_k: int
+    """Size of the index over which query and key are multiplied."""
+    heads: int | None
+    """None where the heads cannot be told from the batch."""
+    factor: float | None
+    """c of softmax(c · q · k); None where `reason` says why it could not be read."""
+    reason: str | None
+    """Why there is no factor."""
+    slope: float | None
+    """The kernel's own share of the factor: its argument, or what stands between product and softmax."""
+    query_gain: float | None
+    """The share between the query's projection (or norm) and the product."""
+    key_gain: float | None
+    """The same of the key."""
+    qk_norm: bool
+    """Query or key is normalised; the gains then begin behind the norm."""
+    cap: float | None
+    """c of a soft cap c · tanh(x / c) on the scores."""
+    terms: tuple[float, ...]
+    """The factor of every product that is summed into the scores, the content's own first; empty where unknown."""
+    softmax_over_keys: bool
+    """False when the softmax runs over another axis than the last."""
+
+    @property
+    def name(self) -> str:
+        """The name of its site."""
+        return self.site.name
+
+    @property
+    def cross(self) -> bool:
+        """Keys come from another embedding than queries."""
+        return self.site.cross
+
+    @property
+    def judged(self) -> bool:
+        """Whether the factor could be read."""
+        return self.factor is not None
+
+    @property
+    def relative(self) -> float | None:
+        """c · √d_k: 1 is the scale of Vaswani et al. 2017, √d_k none at all, 1/√d_k the scale applied twice."""
+        return None if self.factor is None else self.factor * self.d_k**0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Embedding:
+    """One look-up of tokens: by what its rows are multiplied before they enter the model."""
+
+    site: Site
+    table: str
+    """Name of the parameter."""
+    rows: int
+    width: int
+    multiplier: float | None
+    """None where no candidate was a plain multiple of the rows."""
+    r_squared: float
+    """Share of the candidate that the multiple explains, of the best candidate seen."""
+    table_std: float
+    """Standard deviation of the table's entries."""
+    signal_ratio: float | None
+    """rms of the scaled rows over that of all that is added to them; None where nothing is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """The output side: from the last module's output over the pre-softmax projection to the logits."""
+
+    site: Site
+    weight: str
+    """Name of the projection's matrix."""
+    width: int
+    """Size of the hidden states that it reads."""
+    input_gain: float
+    """From the nearest module output to the projection."""
+    output_gain: float
+    """From the projection to the returned logits."""
+    cap: float | None
+    """c of a soft cap on the logits."""
+
+    @property
+    def multiplier(self) -> float:
+        """Both gains together."""
+        return self.input_gain * self.output_gain
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tie:
+    """A pair of matrices that ran, and three facts about them."""
+
+    first: str
+    second: str
+    same_parameter: bool
+    same_storage: bool
+    """The same numbers in memory, perhaps as two parameters."""
+    equal_values: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flow:
+    """What one output position of the first row depends on, seen at one source; exact zeros, no tolerance."""
+
+    source: str
+    """The table, or the input."""
+    sees_earlier: bool
+    sees_itself: bool
+    sees_later: bool
+    sees_other_rows: bool
+    """Another sequence of the batch reaches this one."""
+    own: bool
+    """The output stands at this source's positions; to other sources "earlier" and "later" mean nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unseen:
+    """Something that could not be looked at, and why."""
+
+    what: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """What one probe saw."""
+
+    attention: tuple[Attention, ...]
+    embeddings: tuple[Embedding, ...]
+    positions: str | None
+    """`added`, `rotary`, `bias` (on the scores) or `none`; None where it could not be told."""
+    head: Head | None
+    ties: tuple[Tie, ...]
+    flows: tuple[Flow, ...]
+    readings: tuple[Reading, ...]
+    unseen: tuple[Unseen, ...]
