@@ -15,7 +15,7 @@ class Adapted(Attention):
     """A low-rank adapter that is larger than what it adapts."""
 
     def __init__(self):
-        super().__init__(by_product)
+        super().__init__()
         self.down, self.up = nn.Linear(D_MODEL, 2, bias=False), nn.Linear(2, D_MODEL, bias=False)
         nn.init.normal_(self.up.weight, std=5.0)
 
@@ -61,7 +61,7 @@ class Shared(Attention):
     """Two query heads a key head, cut out of one packed projection."""
 
     def __init__(self):
-        super().__init__(by_product)
+        super().__init__()
         self.packed = nn.Linear(D_MODEL, 2 * D_MODEL)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -82,7 +82,7 @@ class Sink(Attention):
     """Every row may also look at nothing: one more logit, dropped after the softmax."""
 
     def __init__(self):
-        super().__init__(by_product)
+        super().__init__()
         self.sinks = nn.Parameter(torch.randn(HEADS))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -94,7 +94,7 @@ class Sink(Attention):
 
 class Normed(Attention):
     def __init__(self):
-        super().__init__(by_product)
+        super().__init__()
         self.query_norm, self.key_norm = nn.RMSNorm(D_K), nn.RMSNorm(D_K)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -134,7 +134,7 @@ class Disentangled(Attention):
     """Content with content plus content with position, both at 1/√(2·d_k)."""
 
     def __init__(self):
-        super().__init__(by_product)
+        super().__init__()
         self.relative, self.position_key = nn.Parameter(torch.randn(13, D_MODEL)), nn.Linear(D_MODEL, D_MODEL)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -152,7 +152,7 @@ class WithoutGradient(Attention):
 
 class Checkpointed(Attention):
     def __init__(self, reentrant: bool):
-        super().__init__(by_product)
+        super().__init__()
         self.reentrant = reentrant
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,7 +1,6 @@
 """Small models whose attention scale is right or planted wrong, each written in the ways that people write it."""
 
 from collections.abc import Callable
-from math import sqrt
 
 import torch
 import torch.nn.functional as F
@@ -41,7 +40,7 @@ def by_argument(query: Tensor, key: Tensor, value: Tensor, factor: float) -> Ten
 
 
 def by_query_and_default(query: Tensor, key: Tensor, value: Tensor, factor: float) -> Tensor:
-    return F.scaled_dot_product_attention(query * (factor * sqrt(D_K)), key, value)
+    return F.scaled_dot_product_attention(query * factor, key, value)
 
 
 WRITINGS: dict[str, Mixing] = {
@@ -55,7 +54,7 @@ FAULTS = {"missing": 1.0, "doubled": 1 / D_K, "width": D_MODEL**-0.5}
 class Attention(nn.Module):
     """Projections, heads, and whatever way of mixing it is given."""
 
-    def __init__(self, mixing: Mixing, factor: float = HEALTHY):
+    def __init__(self, mixing: Mixing = by_product, factor: float = HEALTHY):
         super().__init__()
         self.mixing, self.factor = mixing, factor
         self.query, self.key, self.value, self.output = (nn.Linear(D_MODEL, D_MODEL) for _ in range(4))

@@ -86,15 +86,15 @@ PLAIN: dict[str, Callable[[], nn.Module]] = {
     "no_grad inside": built.WithoutGradient,
     "checkpoint": lambda: built.Checkpointed(reentrant=False),
     "reentrant checkpoint": lambda: built.Checkpointed(reentrant=True),
-    "kernel, no second derivative": lambda: built.Opaque(by_product),
-    "softmax over queries": lambda: built.Sideways(by_product),
+    "kernel, no second derivative": built.Opaque,
+    "softmax over queries": built.Sideways,
 }
 
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_right_constructions_read_one(name: str) -> None:
     module = PLAIN[name]()
-    attention = only(Language(module if not isinstance(module, Attention) else module))
+    attention = only(Language(module))
     assert attention.relative == pytest.approx(1.0, rel=CLOSE), attention
     assert attention.cap == (pytest.approx(0.2) if name == "bent by a cap" else None)
     assert attention.softmax_over_keys == (name != "softmax over queries")
@@ -105,7 +105,7 @@ def test_behind_a_norm_the_factor_is_measured_from_the_norm() -> None:
     assert attention.qk_norm and attention.relative == pytest.approx(1.0, rel=CLOSE)
 
 
-@pytest.mark.parametrize("module", [built.Cosine(by_product), Attention(built.functional_cosine)])
+@pytest.mark.parametrize("module", [built.Cosine(), Attention(built.functional_cosine)])
 def test_cosine_attention_has_its_slope_for_factor(module: nn.Module) -> None:
     attention = only(Language(module))
     assert attention.qk_norm and attention.factor == pytest.approx(10.0, rel=CLOSE)
@@ -118,7 +118,7 @@ def test_summed_terms_are_reported_one_by_one() -> None:
 
 def test_one_key_is_not_judged() -> None:
     tokens = torch.arange(6)[:, None]
-    attention = only(Language(Attention(by_product)), tokens)
+    attention = only(Language(Attention()), tokens)
     assert attention.factor is None and "two keys" in (attention.reason or "")
 
 
@@ -163,7 +163,7 @@ def test_frozen_and_wrapped_models_are_seen() -> None:
 
 
 def test_compiled_models_are_seen() -> None:
-    model = Language(Attention(by_product))
+    model = Language(Attention())
     assert only(torch.compile(model, backend="eager")).name == "attention:score"
     model.compile(backend="eager")
     assert only(model).relative == pytest.approx(1.0, rel=CLOSE)
@@ -176,7 +176,7 @@ def test_a_shared_block_is_numbered_and_blocks_without_a_frame_are_named_by_thei
     class Twice(nn.Module):
         def __init__(self):
             super().__init__()
-            self.inner = Attention(by_product)
+            self.inner = Attention()
 
         def forward(self, x: Tensor) -> Tensor:
             return self.inner(self.inner(x))
@@ -184,7 +184,7 @@ def test_a_shared_block_is_numbered_and_blocks_without_a_frame_are_named_by_thei
     class Loose(nn.Module):
         def __init__(self):
             super().__init__()
-            self.blocks = nn.ModuleDict({name: Attention(by_product) for name in ("first", "second")})
+            self.blocks = nn.ModuleDict({name: Attention() for name in ("first", "second")})
 
         def forward(self, x: Tensor) -> Tensor:
             for block in self.blocks.values():
@@ -225,13 +225,13 @@ class Flat(Language):
 @pytest.mark.parametrize("kind", [Language, InPlace, Dampened, Flat])
 @pytest.mark.parametrize("multiplier", [1.0, D_MODEL**0.5])
 def test_the_multiplier_of_the_rows(kind: type[Language], multiplier: float) -> None:
-    (embedding,) = probe(kind(Attention(by_product), multiplier)).embeddings
+    (embedding,) = probe(kind(Attention(), multiplier)).embeddings
     assert embedding.multiplier == pytest.approx(multiplier, rel=CLOSE)
     assert (embedding.table, embedding.rows, embedding.width) == ("table.weight", VOCABULARY, D_MODEL)
 
 
 def test_rows_that_are_mixed_before_they_enter_have_no_multiplier_and_it_is_said() -> None:
-    model = Language(Attention(by_product))
+    model = Language(Attention())
     model.norm = nn.Sequential(nn.LayerNorm(D_MODEL), nn.Tanh())
 
     class Mixed(nn.Module):
@@ -260,9 +260,9 @@ def test_kinds_of_positions(kind: str) -> None:
             return self.head(x + self.attention(x))
 
     models: dict[str, Callable[[], nn.Module]] = {
-        "added": lambda: Added(Attention(by_product)),
-        "rotary": lambda: Language(built.Rotary(by_product)),
-        "bias": lambda: Language(built.Masked(by_product)),
+        "added": lambda: Added(Attention()),
+        "rotary": lambda: Language(built.Rotary()),
+        "bias": lambda: Language(built.Masked()),
         "none": lambda: Language(Attention(by_argument)),
     }
     assert probe(models[kind]()).positions == kind
@@ -272,7 +272,7 @@ class Ended(Language):
     """A head between two factors and a cap, tied or not to the table."""
 
     def __init__(self, tie: str = "none"):
-        super().__init__(Attention(by_product))
+        super().__init__(Attention())
         self.last = nn.LayerNorm(D_MODEL)
         if tie == "parameter":
             self.head.weight = self.table.weight
@@ -311,17 +311,42 @@ def test_three_facts_about_a_tie(tie: str, facts: tuple[bool, bool, bool]) -> No
     assert (found.same_parameter, found.same_storage, found.equal_values) == facts
 
 
+def test_sizes_are_read_at_every_role() -> None:
+    model = Language(Attention(), multiplier=3.0)
+    tokens = torch.randint(VOCABULARY, (6, 13))
+    sizes = {reading.site.name: reading.rms for reading in probe(model, tokens).readings}
+    rows = model.table(tokens)
+    heads = [built.split(project(model.norm(3 * rows))) for project in (model.attention.query, model.attention.key)]
+    mixed = model.attention(model.norm(3 * rows))
+    expected = {
+        "table:token": rows,
+        "table:embed": 3 * rows,
+        "attention:query": heads[0],
+        "attention:key": heads[1],
+        "attention:value": model.attention.value(model.norm(3 * rows)),
+        "attention:score": heads[0] @ heads[1].mT * HEALTHY,
+        "norm:norm": model.norm(3 * rows),
+        ":branch": mixed,
+        ":stream": 3 * rows + mixed,
+        "head:hidden": 3 * rows + mixed,
+        "head:logits": model(tokens),
+    }
+    assert expected.keys() | {"attention:mix"} == sizes.keys()
+    for name, x in expected.items():
+        assert sizes[name] == pytest.approx(float(x.square().mean().sqrt()), rel=1e-5), name
+
+
 # Flow ---------------------------------------------------------------------------------------------------------------
 
 
 def test_causal_models_see_earlier_tokens_alone() -> None:
-    (flow,) = probe(Language(built.Masked(by_product))).flows
+    (flow,) = probe(Language(built.Masked())).flows
     assert flow.own and (flow.sees_earlier, flow.sees_itself, flow.sees_later) == (True, True, False)
     assert not flow.sees_other_rows
 
 
 def test_models_without_a_mask_see_later_ones() -> None:
-    (flow,) = probe(Language(Attention(by_product))).flows
+    (flow,) = probe(Language(Attention())).flows
     assert flow.sees_later and not flow.sees_other_rows
 
 
@@ -341,7 +366,7 @@ def reasons(model: nn.Module) -> str:
 
 
 def test_a_softmax_by_hand_is_found_and_not_judged() -> None:
-    found = reasons(Language(built.ByHand(by_product)))
+    found = reasons(Language(built.ByHand()))
     assert "no softmax that torch knows" in found and "constructions.py:" in found
 
 
@@ -378,7 +403,7 @@ def test_hybrid_stacks_are_counted() -> None:
     class Block(nn.Module):
         def __init__(self, attends: bool):
             super().__init__()
-            self.inner = Attention(by_product) if attends else nn.Linear(D_MODEL, D_MODEL)
+            self.inner = Attention() if attends else nn.Linear(D_MODEL, D_MODEL)
 
         def forward(self, x: Tensor) -> Tensor:
             return x + self.inner(x)
@@ -411,7 +436,7 @@ class Mutable(Language):
     """Does to itself what forwards do: counts, caches, replaces a buffer, draws random numbers."""
 
     def __init__(self, fails: bool):
-        super().__init__(Attention(by_product))
+        super().__init__(Attention())
         self.fails, self.calls, self.last = fails, 0, None
         self.register_buffer("seen", torch.zeros(1))
         self.register_buffer("grown", torch.zeros(1))
@@ -460,7 +485,21 @@ def test_everything_is_restored(fails: bool) -> None:
         assert not torch.is_grad_enabled()
 
 
-@pytest.mark.parametrize("module", [Attention(by_product), Attention(by_argument), built.Rotary(by_product)])
+def test_weights_that_a_forward_rewrites_are_put_back() -> None:
+    class Rescaled(Language):
+        def forward(self, tokens: Tensor) -> Tensor:
+            with torch.no_grad():
+                self.head.weight.div_(2)
+                self.table.weight.data *= 3
+            return super().forward(tokens)
+
+    model = Rescaled(Attention())
+    before = copy.deepcopy(model.state_dict())
+    assert probe(model).attention[0].judged
+    assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
+
+
+@pytest.mark.parametrize("module", [Attention(), Attention(by_argument), built.Rotary()])
 def test_the_tap_changes_no_output(module: nn.Module) -> None:
     seen: list[Tensor] = []
     model = Language(module).eval()
@@ -472,7 +511,7 @@ def test_the_tap_changes_no_output(module: nn.Module) -> None:
 
 
 def test_it_works_inside_no_grad_and_twice() -> None:
-    model = Language(Attention(by_product))
+    model = Language(Attention())
     with torch.no_grad():
         first, second = probe(model), probe(model)
     assert first == second and first.attention[0].judged
@@ -492,7 +531,7 @@ def test_inputs_that_cannot_be_guessed_are_refused_with_the_signature() -> None:
 
 def test_a_forward_that_raises_is_reported_with_what_it_was_given() -> None:
     with pytest.raises(SurdError, match=r"IndexError.*input 1 \(6, 2\)"):
-        probe(Language(Attention(by_product)), torch.full((6, 2), VOCABULARY))
+        probe(Language(Attention()), torch.full((6, 2), VOCABULARY))
 
 
 # Our own model ------------------------------------------------------------------------------------------------------

@@ -63,6 +63,13 @@ def at_most(quantity: str, values: Iterable[float], bound: float, source: str) -
     )
 
 
+def not_measured(quantity: str, expected: float, tolerance: float, source: str, reason: str) -> Comparison:
+    """An expectation alone, because what would be measured is not here."""
+    return Comparison(
+        quantity=quantity, values=(), expected=expected, tolerance=tolerance, source=source, unmeasured=reason
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Claim:
     """Something that is often said, and the comparisons that would hold if it were so."""

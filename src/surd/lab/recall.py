@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 SYMBOLS, KEYS, VALUES, WIDTH = 32, 16, 16, 32
-BATCH, NEW = 128, 4096
+BATCH, NEW, STARTS = 128, 4096, 64
 SHARP = 0.9
 """A row with a weight above this is called sharp."""
 
@@ -28,12 +28,9 @@ class Recall:
 
 def recall(steps: int, draw: torch.Generator) -> Recall:
     """Trains an attention of one head on rows of 16 keys with a value each, and looks at rows that it has not seen."""
-    table = torch.randn(SYMBOLS, WIDTH, generator=draw)
-    projections = [torch.randn(WIDTH, WIDTH, generator=draw) / WIDTH**0.5 for _ in range(2)]
-    weights = [table, *projections]
-    symbols, _, places = rows(NEW, draw)
-    logits = scores(weights, symbols, places)
-    _, at_start = sharp_and_right((8 * logits / logits.std()).softmax(-1), places)
+    starts = [start(draw) for _ in range(STARTS)]  # one alone has its own bent to point at a symbol for itself
+    at_start = sum(spread_out(weights, draw) for weights in starts) / STARTS
+    weights = starts[0]
     optimizer = torch.optim.Adam([weight.requires_grad_() for weight in weights], lr=0.01)
     for _ in range(steps):
         symbols, values, places = rows(BATCH, draw)
@@ -47,6 +44,20 @@ def recall(steps: int, draw: torch.Generator) -> Recall:
     with torch.no_grad():
         sharp, right = sharp_and_right(scores(weights, symbols, places).softmax(-1), places)
     return Recall(keys=KEYS, right_at_start=at_start, sharp=sharp, right=right)
+
+
+def start(draw: torch.Generator) -> list[Tensor]:
+    """Table and projections of queries and keys of variance 1."""
+    shapes = [(SYMBOLS, WIDTH), (WIDTH, WIDTH), (WIDTH, WIDTH)]
+    table, *projections = (torch.randn(*shape, generator=draw) for shape in shapes)
+    return [table, *(projection / WIDTH**0.5 for projection in projections)]
+
+
+def spread_out(weights: list[Tensor], draw: torch.Generator) -> float:
+    """The share of sharp rows that point at the right key where logits that mean nothing have a spread of 8."""
+    symbols, _, places = rows(NEW // 4, draw)
+    logits = scores(weights, symbols, places)
+    return sharp_and_right((8 * logits / logits.std()).softmax(-1), places)[1]
 
 
 def rows(

@@ -26,7 +26,6 @@ class Operand:
 class Candidate:
     """A tensor that may be what enters the model."""
 
-    where: Where
     place: Place
     operand: Operand
 
@@ -40,6 +39,8 @@ class LookUp:
     ids: Tensor
     token: bool
     """Tokens, and not positions or segments."""
+    turned: bool
+    """The ids stand as (positions, rows)."""
     place: Place
     rms: float
     candidates: dict[Node, Candidate] = field(default_factory=dict)
@@ -63,6 +64,7 @@ class Product:
 
     where: Where
     place: Place
+    shape: torch.Size
     left: Operand
     right: Operand
     d_k: int
@@ -109,3 +111,12 @@ class Size:
 def rms(x: Tensor) -> float:
     """Root mean square over all entries; NaN where there are no numbers."""
     return float("nan") if x.is_meta else float(x.detach().float().square().mean().sqrt())
+
+
+def storage(x: Tensor) -> int | None:
+    """Where the memory of a tensor begins, of a sharded one its part here; None for wrappers that have none."""
+    local = getattr(x, "_local_tensor", x)
+    try:
+        return local.untyped_storage().data_ptr() or None
+    except RuntimeError:
+        return None

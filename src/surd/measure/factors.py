@@ -1,16 +1,16 @@
 """Attention factors: what really stands between the projections of queries and keys and the softmax."""
 
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from math import nan
-from os.path import commonprefix
 
 from torch.autograd.graph import Node
 
 from surd.measure.calls import Fused, Operand, Product, Softmax
 from surd.measure.gains import Gain, gain, hand_written_norms, slope
 from surd.measure.graph import walk_back
+from surd.measure.notes import Notes
 from surd.measure.sites import Attention, Reading, Role, Site, Unseen, numbered
-from surd.measure.tap import Tap
 
 NO_GRAPH = "no gradient leads back from here: only the kernel's own argument is known"
 NO_BEGINNING = "no projection, norm or embedding was found behind query and key"
@@ -18,17 +18,17 @@ ONE_KEY = "no row sees two keys: its softmax is 1 whatever the factor"
 OPAQUE = "the kernel does not answer like softmax(c · q · k)"
 
 
-def read_attention(tap: Tap) -> tuple[list[Attention], list[Reading], list[Unseen]]:
+def read_attention(notes: Notes) -> tuple[list[Attention], list[Reading], list[Unseen]]:
     """Every attention of the forward, in order; the sizes of its parts; and every softmax that is none."""
     found: list[_Found] = []
     unseen = []
-    for call in tap.attention:
+    for call in notes.attention:
         if isinstance(call, Fused):
-            found.append(_fused(tap, call))
+            found.append(_fused(notes, call))
         elif call.place is None:
             unseen.append(Unseen(what=f"{call.where.path}:{Role.SCORE}", reason=NO_GRAPH))
-        elif products := products_behind(tap, call):
-            found.append(_softmax(tap, call, products))
+        elif products := products_behind(notes, call):
+            found.append(_softmax(notes, call, products))
     paths = _told_apart(found)
     sites = numbered([replace(one.attention.site, path=path) for one, path in zip(found, paths, strict=True)])
     named = [replace(one.attention, site=site) for one, site in zip(found, sites, strict=True)]
@@ -49,8 +49,8 @@ class _Found:
     """The module that holds the projections of query and key."""
 
 
-def _fused(tap: Tap, call: Fused) -> _Found:
-    query, key = _gain(tap, call.query), _gain(tap, call.key)
+def _fused(notes: Notes, call: Fused) -> _Found:
+    query, key = _gain(notes, call.query), _gain(notes, call.key)
     reason = OPAQUE if call.scale is None else _no_gain(call.query, query) or _no_gain(call.key, key)
     if reason is None and call.key.shape[-2] < 2 and call.backend == "sdpa":
         reason = ONE_KEY
@@ -58,31 +58,31 @@ def _fused(tap: Tap, call: Fused) -> _Found:
         None if reason or query is None or key is None or call.scale is None else query.value * key.value * call.scale
     )
     attention = Attention(
-        site=_site(tap, call, call.query, call.key),
+        site=_site(notes, call, call.query, call.key),
         backend=call.backend,
         d_k=call.query.shape[-1],
         heads=call.query.shape[-3] if len(call.query.shape) == 4 and call.backend == "sdpa" else None,
         factor=whole,
         reason=reason,
         slope=call.scale,
-        query_gain=query and query.value,
-        key_gain=key and key.value,
-        qk_norm=_normed(tap, query, key),
+        query_gain=query.value if query else None,
+        key_gain=key.value if key else None,
+        qk_norm=_normed(notes, query, key),
         cap=None,
         terms=() if whole is None else (whole,),
         softmax_over_keys=True,
     )
     sizes = [(Role.QUERY, call.query.rms), (Role.KEY, call.key.rms), (Role.VALUE, call.value.rms)]
-    return _Found(attention, sizes, _beneath(tap, query, key))
+    return _Found(attention, sizes, _beneath(notes, query, key))
 
 
-def _softmax(tap: Tap, call: Softmax, products: list[Product]) -> _Found:
+def _softmax(notes: Notes, call: Softmax, products: list[Product]) -> _Found:
     assert call.place is not None
     terms, caps = [], []
     query = key = None
     reason = raw = None
     for product in products:
-        sides = _gain(tap, product.left), _gain(tap, product.right)
+        sides = _gain(notes, product.left), _gain(notes, product.right)
         steep = slope(call.place, product.place, call.values, call.axis)
         if product is products[0]:
             query, key = sides
@@ -93,16 +93,16 @@ def _softmax(tap: Tap, call: Softmax, products: list[Product]) -> _Found:
             caps.append(steep[1])
     content = products[0]
     attention = Attention(
-        site=_site(tap, call, content.left, content.right),
+        site=_site(notes, call, content.left, content.right),
         backend="softmax",
         d_k=content.d_k,
-        heads=_heads(tap, content),
+        heads=_heads(notes, content),
         factor=None if reason else terms[0],
         reason=reason,
         slope=raw,
-        query_gain=query and query.value,
-        key_gain=key and key.value,
-        qk_norm=_normed(tap, query, key),
+        query_gain=query.value if query else None,
+        key_gain=key.value if key else None,
+        qk_norm=_normed(notes, query, key),
         cap=caps[0] if caps else None,
         terms=tuple(terms),
         softmax_over_keys=call.axis == call.values.dim() - 1,
@@ -110,28 +110,40 @@ def _softmax(tap: Tap, call: Softmax, products: list[Product]) -> _Found:
     seen = call.values[call.values.isfinite() & (call.values > -1e4)].float()
     score = float(seen.square().mean().sqrt()) if seen.numel() else nan
     sizes = [(Role.QUERY, content.left.rms), (Role.KEY, content.right.rms), (Role.SCORE, score)]
-    return _Found(attention, sizes, _beneath(tap, query, key))
+    return _Found(attention, sizes, _beneath(notes, query, key))
 
 
-def products_behind(tap: Tap, call: Softmax) -> list[Product]:
+def sides(notes: Notes, call: Fused | Softmax) -> tuple[Operand, Operand] | None:
+    """Query and key of an attention; None for a softmax over something else."""
+    if isinstance(call, Fused):
+        return call.query, call.key
+    products = products_behind(notes, call) if call.place is not None else []
+    return (products[0].left, products[0].right) if products else None
+
+
+def behind(notes: Notes, operand: Operand) -> frozenset[Node]:
+    """The looked-up rows and inputs from which an operand comes."""
+    return frozenset() if operand.place is None else notes.origins.of(operand.place.node)
+
+
+def products_behind(notes: Notes, call: Softmax) -> list[Product]:
     """The products of activations that are summed into a softmax's input; the content's own first.
 
     None for a router, a pooling or additive scores: these read a projection.
     """
     assert call.place is not None
-    stops = {node: product.place for node, product in tap.products.items()}
-    stops |= {node: projection.place for node, projection in tap.projections.items()}
-    met, _ = walk_back([call.place.node], {**stops, **tap.origins.places})
-    products = [tap.products[node] for node in met if node in tap.products]
-    tokens = tap.content
-    return sorted(products, key=lambda p: not all(_sources(tap, side) & tokens for side in (p.left, p.right)))
+    stops = {node: product.place for node, product in notes.products.items()}
+    stops |= {node: projection.place for node, projection in notes.projections.items()}
+    met, _ = walk_back([call.place.node], {**stops, **notes.origins.places})
+    products = [notes.products[node] for node in met if node in notes.products]
+    return sorted(products, key=lambda p: not all(behind(notes, x) & notes.content for x in (p.left, p.right)))
 
 
-def _gain(tap: Tap, operand: Operand) -> Gain | None:
+def _gain(notes: Notes, operand: Operand) -> Gain | None:
     """Over the nearest projection, or over the norm that comes after it."""
     if operand.place is None:
         return None
-    stops = tap.beginnings
+    stops = notes.beginnings
     return gain(operand.place, {**stops, **hand_written_norms(operand.place, stops)})
 
 
@@ -141,30 +153,25 @@ def _no_gain(operand: Operand, found: Gain | None) -> str | None:
     return NO_BEGINNING if found is None else None
 
 
-def _normed(tap: Tap, *gains: Gain | None) -> bool:
+def _normed(notes: Notes, *gains: Gain | None) -> bool:
     """Whether a gain begins at a norm: at one that is named, or at one that is no named beginning at all."""
-    named = tap.beginnings
+    named = notes.beginnings
     stops = [stop for found in gains if found is not None for stop in found.stops]
-    return any(stop in tap.norms or (stop not in named and stop.name().startswith(("Mul", "Div"))) for stop in stops)
+    return any(stop in notes.norms or (stop not in named and stop.name().startswith(("Mul", "Div"))) for stop in stops)
 
 
-def _sources(tap: Tap, operand: Operand) -> frozenset[Node]:
-    return frozenset() if operand.place is None else tap.origins.of(operand.place.node)
-
-
-def _site(tap: Tap, call: Fused | Softmax, query: Operand, key: Operand) -> Site:
+def _site(notes: Notes, call: Fused | Softmax, query: Operand, key: Operand) -> Site:
     """Cross attention: the keys come from other tokens or inputs than the queries."""
-    tokens = tap.content
-    cross = _sources(tap, query) & tokens != _sources(tap, key) & tokens
-    where = call.where
+    where, content = call.where, notes.content
+    cross = behind(notes, query) & content != behind(notes, key) & content
     return Site(path=where.path, role=Role.SCORE, cross=cross, file=where.file, line=where.line)
 
 
-def _beneath(tap: Tap, *gains: Gain | None) -> str:
+def _beneath(notes: Notes, *gains: Gain | None) -> str:
     """The innermost module that holds all the projections from which the gains were measured."""
-    stops = [stop for found in gains if found is not None for stop in found.stops if stop in tap.projections]
-    paths = [tap.projections[stop].where.path.split(".") for stop in stops]
-    shared = commonprefix(paths) if paths else []
+    stops = [stop for found in gains if found is not None for stop in found.stops if stop in notes.projections]
+    paths = [notes.projections[stop].where.path.split(".") for stop in stops]
+    shared = [level[0] for level in takewhile(lambda level: len(set(level)) == 1, zip(*paths, strict=False))]
     return ".".join(shared[:-1] if shared in paths else shared)
 
 
@@ -173,12 +180,17 @@ def _told_apart(found: list[_Found]) -> list[str]:
     beneath: dict[str, set[str]] = {}
     for one in found:
         beneath.setdefault(one.attention.site.path, set()).add(one.beneath)
-    return [one.beneath if len(beneath[one.attention.site.path]) > 1 else one.attention.site.path for one in found]
+    paths = [one.attention.site.path for one in found]
+    return [one.beneath if len(beneath[path] - {""}) > 1 else path for one, path in zip(found, paths, strict=True)]
 
 
-def _heads(tap: Tap, product: Product) -> int | None:
-    shape = product.place.shape
-    if len(shape) == 4:
-        return shape[1]
-    rows = next((lookup.ids.shape[0] for lookup in tap.lookups if lookup.token and lookup.ids.dim() > 1), None)
-    return shape[0] // rows if len(shape) == 3 and rows and shape[0] % rows == 0 else None
+def _heads(notes: Notes, product: Product) -> int | None:
+    """The second axis of four, or what the first of three holds beside the rows; None for windows and chunks."""
+    tokens = [lookup.ids.shape[lookup.turned] for lookup in notes.lookups if lookup.token and lookup.ids.dim() > 1]
+    rows = [*tokens, *(notes.origins.places[node].shape[0] for node in notes.inputs)]
+    if not rows or len(product.shape) not in (3, 4):
+        return None
+    first, second = product.shape[:2]
+    if len(product.shape) == 4:
+        return second if first == rows[0] else None
+    return first // rows[0] if first % rows[0] == 0 else None

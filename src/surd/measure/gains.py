@@ -100,9 +100,7 @@ def slope(scores: Place, product: Place, values: Tensor, axis: int) -> tuple[flo
     Only differences of logits within a row matter to a softmax, so the vector is centred in each row over the keys
     that can be seen and come from the product (a sink's column does not). None when no row has two such keys.
     """
-    normal = torch.randn(product.shape, generator=_generator(), dtype=torch.float32)
-    connected = push(scores, product, normal.to(product.device, product.dtype))
-    seen = (values > HIDDEN) & values.isfinite() & ((connected != 0) | connected.isnan())
+    seen = _from_product(scores, product, (values > HIDDEN) & values.isfinite())
     seen &= seen.sum(axis, keepdim=True) > 1
     if not seen.any():
         return None
@@ -115,6 +113,20 @@ def slope(scores: Place, product: Place, values: Tensor, axis: int) -> tuple[flo
     bent = pull(scores, place_after(bend), vector)
     assert bent is not None, "every way passes the cap"
     return _length(pull(place_before(bend), product, bent)) / _length(vector), _length(bent) / _length(vector)
+
+
+def _from_product(scores: Place, product: Place, seen: Tensor) -> Tensor:
+    """Which of the scores that are seen come from the product, each from its own entry.
+
+    A sink's does not, though it moves with the others where the row's maximum is subtracted: then all entries of a row
+    together move the sink alone, and else all but the sink.
+    """
+    normal = torch.randn(product.shape, generator=_generator(), dtype=torch.float32)
+    moved = push(scores, product, normal.to(product.device, product.dtype))
+    together = push(scores, product, torch.ones(product.shape, dtype=product.dtype, device=product.device))
+    still = together.abs() < 1e-3 * moved.abs().amax()
+    reached = seen & (moved != 0)
+    return reached & (still if int(still[reached].sum()) * 2 > int(reached.sum()) else ~still)
 
 
 def soft_cap(place: Place, stops: Stops, passed: list[Node]) -> Node | None:

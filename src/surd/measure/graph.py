@@ -36,6 +36,15 @@ def place_of(x: Tensor) -> Place | None:
     return Place(get_gradient_edge(x), x.shape, x.dtype, x.device) if x.requires_grad else None
 
 
+def place_of_result(out: Tensor) -> Place | None:
+    """Where the result of a call stands. When it is a view of what was computed, that is the place.
+
+    A change in place replaces the node of a view, but what was computed stays behind it.
+    """
+    base = out._base
+    return place_of(out if base is None or base.numel() != out.numel() else base)
+
+
 def place_after(node: Node) -> Place:
     """The first output of a node of the graph."""
     flows = node._input_metadata[0]  # pyrefly: ignore[missing-attribute]

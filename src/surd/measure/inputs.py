@@ -1,4 +1,4 @@
-"""Inputs for a probe: built from the forward's signature and the model's own configuration, or refused with a reason."""
+"""Inputs for a probe: built from the forward's signature and the model's configuration, or refused with a reason."""
 
 import dataclasses
 import inspect
@@ -86,7 +86,7 @@ def _for_configured(config: Any, parameters: Mapping[str, inspect.Parameter]) ->
         height, width = _pair(getattr(config, "image_size", 224))
         built["pixel_values"] = _normal(2, getattr(config, "num_channels", 3), height, width)
     elif "input_features" in parameters:
-        mel = getattr(config, "num_mel_bins", None)
+        mel = getattr(config, "num_mel_bins", 80)
         per_frame = getattr(config, "input_feat_per_channel", None)
         frames = 2 * getattr(config, "max_source_positions", 32)
         built["input_features"] = _normal(2, mel, frames) if per_frame is None else _normal(2, frames, per_frame)

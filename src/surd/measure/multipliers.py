@@ -5,19 +5,19 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-from surd.measure.calls import LookUp, Projection
+from surd.measure.calls import LookUp, Projection, rms, storage
 from surd.measure.gains import gain, push, signs
 from surd.measure.graph import place_of, walk_back
+from surd.measure.notes import Notes
 from surd.measure.sites import Embedding, Head, Reading, Role, Site, Tie, Unseen, numbered
-from surd.measure.tap import Tap, rms
 
 EXPLAINED = 0.999
 """R² from which a candidate is a multiple of the rows, plus what does not depend on them."""
 
 
-def read_embeddings(tap: Tap) -> tuple[list[Embedding], list[Reading], list[Unseen]]:
+def read_embeddings(notes: Notes) -> tuple[list[Embedding], list[Reading], list[Unseen]]:
     """The multiplier of every look-up of tokens, and the sizes of rows and of what enters the first block."""
-    tokens = [lookup for lookup in tap.lookups if lookup.token]
+    tokens = [lookup for lookup in notes.lookups if lookup.token]
     plain = [Site(path=x.where.path, role=Role.TOKEN, file=x.where.file, line=x.where.line) for x in tokens]
     embeddings, readings, unseen = [], [], []
     for lookup, site in zip(tokens, numbered(plain), strict=True):
@@ -31,7 +31,7 @@ def read_embeddings(tap: Tap) -> tuple[list[Embedding], list[Reading], list[Unse
         embeddings.append(
             Embedding(
                 site=site,
-                table=tap.names.parameter(lookup.table) or site.path,
+                table=notes.names.parameter(lookup.table, site.path),
                 rows=table.shape[0],
                 width=table.shape[1],
                 multiplier=multiplier,
@@ -43,33 +43,34 @@ def read_embeddings(tap: Tap) -> tuple[list[Embedding], list[Reading], list[Unse
     return embeddings, readings, unseen
 
 
-def read_head(tap: Tap, outputs: list[Tensor]) -> tuple[Head | None, Tensor | None, list[Reading], list[Unseen]]:
+def read_head(notes: Notes, outputs: list[Tensor]) -> tuple[Head | None, Tensor | None, list[Reading], list[Unseen]]:
     """The pre-softmax projection, if the model has one, and its matrix.
 
-    It is the last projection behind an output that is as wide as a token table, or as the projection has outputs.
+    It is the only last projection behind an output that is as wide as a table of tokens has rows; a table may have one
+    row more, for padding.
     """
-    tables = {lookup.table.shape[0] for lookup in tap.lookups if lookup.token}
-    stops = {node: projection.place for node, projection in tap.projections.items()}
+    tables = {lookup.table.shape[0] for lookup in notes.lookups if lookup.token}
+    stops = {node: projection.place for node, projection in notes.projections.items()}
     for output in outputs:
         place = place_of(output)
-        if place is None or output.shape[-1] not in tables:
+        if place is None or not {output.shape[-1], output.shape[-1] + 1} & tables:
             continue
         met, _ = walk_back([place.node], stops)
-        found = [tap.projections[node] for node in met]
+        found = [notes.projections[node] for node in met]
         heads = [projection for projection in found if projection.place.shape[-1] == output.shape[-1]]
-        if len(heads) == 1 and (head := _head(tap, heads[0], output)) is not None:
+        if len(heads) == 1 and (head := _head(notes, heads[0], output)) is not None:
             hidden = Reading(site=Site(path=head.site.path, role=Role.HIDDEN), rms=heads[0].read.rms)
             return head, heads[0].weight, [hidden, Reading(site=head.site, rms=rms(output))], []
     reason = "no output is as wide as a table of tokens, with one projection behind it"
     return None, None, [], [Unseen(what=f":{Role.LOGITS}", reason=reason)] if tables else []
 
 
-def read_ties(tap: Tap, head: Head | None, weight: Tensor | None) -> list[Tie]:
-    """Every pair of the token tables that ran and the head's matrix."""
+def read_ties(notes: Notes, head: Head | None, weight: Tensor | None) -> list[Tie]:
+    """Every pair of one size among the token tables that ran and the head's matrix."""
     matrices = {}
-    for lookup in tap.lookups:
+    for lookup in notes.lookups:
         if lookup.token:
-            matrices[tap.names.parameter(lookup.table) or lookup.where.path] = lookup.table
+            matrices[notes.names.parameter(lookup.table, lookup.where.path)] = lookup.table
     pairs = list(combinations(matrices.items(), 2))
     if head is not None and weight is not None:
         pairs += [(table, (head.weight, weight)) for table in matrices.items()]
@@ -79,9 +80,10 @@ def read_ties(tap: Tap, head: Head | None, weight: Tensor | None) -> list[Tie]:
             second=second,
             same_parameter=one is other,
             same_storage=_stored(one) == _stored(other) is not None,
-            equal_values=one.shape == other.shape and torch.equal(one, other),
+            equal_values=any(one.shape == turned.shape and torch.equal(one, turned) for turned in (other, other.mT)),
         )
         for (first, one), (second, other) in pairs
+        if sorted(one.shape) == sorted(other.shape)
     ]
 
 
@@ -122,18 +124,18 @@ def _signal_ratio(lookup: LookUp, multiplier: float | None, entering: float | No
     return (scaled / added) ** 0.5 if added > 1e-6 * entering**2 else None
 
 
-def _head(tap: Tap, projection: Projection, output: Tensor) -> Head | None:
+def _head(notes: Notes, projection: Projection, output: Tensor) -> Head | None:
     """Both gains of the output side."""
     place, read = place_of(output), projection.read.place
     assert place is not None
     after = gain(place, {projection.place.node: projection.place})
-    before = gain(read, {**tap.outputs, **tap.beginnings}) if read is not None else None
+    before = gain(read, {**notes.outputs, **notes.beginnings}) if read is not None else None
     if after is None or before is None:
         return None
     where = projection.where
     return Head(
         site=Site(path=where.path, role=Role.LOGITS, file=where.file, line=where.line),
-        weight=tap.names.parameter(projection.weight) or where.path,
+        weight=notes.names.parameter(projection.weight, where.path),
         width=projection.read.shape[-1],
         input_gain=before.value,
         output_gain=after.value,
@@ -143,9 +145,5 @@ def _head(tap: Tap, projection: Projection, output: Tensor) -> Head | None:
 
 def _stored(tensor: Tensor) -> tuple[object, ...] | None:
     """Where a tensor's numbers lie; None for wrappers and for tensors without any."""
-    local = getattr(tensor, "_local_tensor", tensor)
-    try:
-        pointer = local.untyped_storage().data_ptr()
-    except (RuntimeError, NotImplementedError):
-        return None
-    return (pointer, local.storage_offset(), local.shape, local.stride()) if pointer else None
+    memory = storage(tensor)
+    return None if memory is None else (memory, tensor.storage_offset(), tensor.shape, tensor.stride())

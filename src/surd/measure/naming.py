@@ -35,11 +35,14 @@ class Names:
 
     def __init__(self, model: nn.Module) -> None:
         self._modules = {id(module): display_path(path) for path, module in model.named_modules()}
-        self._parameters = {id(parameter): display_path(path) for path, parameter in model.named_parameters()}
+        self._parameters: dict[int, list[str]] = {}
+        for path, parameter in model.named_parameters(remove_duplicate=False):
+            self._parameters.setdefault(id(parameter), []).append(display_path(path))
 
-    def parameter(self, tensor: object) -> str | None:
-        """The first name of a parameter; None for any other tensor."""
-        return self._parameters.get(id(tensor))
+    def parameter(self, tensor: object, path: str) -> str:
+        """The name of a parameter: of several the one beneath `path`; for any other tensor `path` itself."""
+        names = self._parameters.get(id(tensor), [path])
+        return next((name for name in names if name.startswith(f"{path}.")), names[0])
 
     def here(self) -> Where:
         """The innermost function on the stack whose first argument is a module of the model, whatever it calls it."""

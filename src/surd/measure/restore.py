@@ -1,30 +1,45 @@
-"""Gives a module back as it was: flags, buffers, attributes, random state, and whether its weights want gradients."""
+"""Gives a module back as it was: weights, flags, buffers, attributes, random state, and what wants gradients."""
 
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+
+from surd.measure.calls import storage
+
+Keep = Callable[[Tensor], None]
+"""To be called with a tensor that is about to be written to."""
 
 
 @contextmanager
-def preserved(model: nn.Module) -> Iterator[None]:
+def preserved(model: nn.Module) -> Generator[Keep]:
     """Inside, the model is in eval mode, every weight is in the graph, and nothing is compiled.
 
-    The model is used in place: a copy would cut ties that are not one parameter and double the memory.
+    The model is used in place: a copy would cut ties that are not one parameter and double the memory. Buffers are
+    copied at once, weights only when a forward is about to change them.
     """
-    modules = list(model.modules())
+    scripted = [(module, module.training) for module in model.modules() if isinstance(module, torch.jit.ScriptModule)]
+    modules = [module for module in model.modules() if not isinstance(module, torch.jit.ScriptModule)]
     attributes = [dict(vars(module)) for module in modules]
     # The dicts of parameters, buffers and children are attributes too; what they hold is kept beside them.
-    entries = [
-        [(held, dict(held)) for held in (module._parameters, module._buffers, module._modules)] for module in modules
+    holders: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        (held, dict(held)) for module in modules for held in (module._parameters, module._buffers, module._modules)
     ]
-    buffers = [(buffer, buffer._version, buffer.detach().clone()) for buffer in model.buffers()]
+    contents = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    weights = {storage(parameter): parameter for parameter in model.parameters()}
     wanted = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []
     python_state = random.getstate()
+
+    def keep(x: Tensor) -> None:
+        weight = weights.pop(memory, None) if (memory := storage(x)) is not None else None
+        if weight is not None:
+            contents.append((weight, weight.detach().clone()))
+
     with ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng(devices=devices))
         stack.enter_context(torch.inference_mode(False))
@@ -36,18 +51,20 @@ def preserved(model: nn.Module) -> Iterator[None]:
             for parameter, _ in wanted:
                 if parameter.is_floating_point():
                     parameter.requires_grad_(True)
-            yield
+            yield keep
         finally:
-            for module, before, held in zip(modules, attributes, entries, strict=True):
+            for module, before in zip(modules, attributes, strict=True):
                 vars(module).clear()
                 vars(module).update(before)
-                for holder, content in held:
-                    holder.clear()
-                    holder.update(content)
+            for holder, content in holders:
+                holder.clear()
+                holder.update(content)
+            for module, training in scripted:
+                module.training = training
             with torch.no_grad():
-                for buffer, version, content in buffers:
-                    if buffer._version != version:
-                        buffer.copy_(content)
+                for tensor, content in contents:
+                    if not tensor.is_meta and not torch.equal(tensor, content):
+                        tensor.copy_(content)
             for parameter, before in wanted:
                 parameter.requires_grad_(before)
             random.setstate(python_state)

@@ -106,7 +106,7 @@ class Attention:
     cap: float | None
     """c of a soft cap c · tanh(x / c) on the scores."""
     terms: tuple[float, ...]
-    """The factor of every product that is summed into the scores, the content's own first; empty where unknown."""
+    """The factor of every product that enters the scores, the content's own first; empty where unknown."""
     softmax_over_keys: bool
     """False when the softmax runs over another axis than the last."""
 

@@ -9,24 +9,24 @@ from surd.measure.calls import Softmax
 from surd.measure.factors import products_behind
 from surd.measure.flow import length
 from surd.measure.naming import display_path
+from surd.measure.notes import Notes
 from surd.measure.sites import Attention, Flow, Role, Unseen
-from surd.measure.tap import Tap
 
 
-def read_unseen(tap: Tap, attention: Sequence[Attention], flows: Sequence[Flow]) -> list[Unseen]:
+def read_unseen(model: nn.Module, notes: Notes, attention: Sequence[Attention], flows: Sequence[Flow]) -> list[Unseen]:
     """Parts of the model that stayed dark, besides sites that were seen and could not be judged."""
     found = [
         Unseen(what=display_path(path), reason="a scripted module: nothing inside it can be seen")
-        for path, module in tap.model.named_modules()
+        for path, module in model.named_modules()
         if isinstance(module, torch.jit.ScriptModule)
     ]
     found += [
-        Unseen(what=where.path, reason=f"{name} has no gradient: gains begin behind it") for where, name in tap.opaque
+        Unseen(what=where.path, reason=f"{name} has no gradient: gains begin behind it") for where, name in notes.opaque
     ]
-    found += _without_product(tap)
+    found += _without_product(notes)
     if attention:
-        return found + _hybrid(tap.model, attention)
-    hint = _square_product(tap)
+        return found + _hybrid(model, attention)
+    hint = _square_product(notes)
     own = [flow for flow in flows if flow.own] or flows
     mixes = any(flow.sees_earlier or flow.sees_later for flow in own)
     if hint is not None:
@@ -40,26 +40,28 @@ def read_unseen(tap: Tap, attention: Sequence[Attention], flows: Sequence[Flow])
     return [*found, Unseen(what="attention", reason=reason)]
 
 
-def _without_product(tap: Tap) -> list[Unseen]:
+def _without_product(notes: Notes) -> list[Unseen]:
     """Softmaxes over the positions whose input no product of activations made: additive scores, perhaps."""
-    lengths = {length(tap, lookup) for lookup in tap.lookups if lookup.token}
+    lengths = {length(notes, lookup) for lookup in notes.lookups if lookup.token}
     return [
         Unseen(
             what=f"{call.where.path}:{Role.SCORE}",
             reason=f"a softmax over positions ({call.where.file}:{call.where.line}) of no product of activations",
         )
-        for call in tap.attention
+        for call in notes.attention
         if isinstance(call, Softmax) and call.place is not None
-        if call.values.shape[call.axis] in lengths and not products_behind(tap, call)
+        if call.values.shape[call.axis] in lengths and not products_behind(notes, call)
     ]
 
 
-def _square_product(tap: Tap) -> str | None:
+def _square_product(notes: Notes) -> str | None:
     """File and line of a product that compares all positions with all, if there is one."""
-    lengths = {length(tap, lookup) for lookup in tap.lookups if lookup.token}
-    lengths |= {place.shape[1] for place in map(tap.origins.places.get, tap.inputs) if place and len(place.shape) == 3}
-    for product in tap.products.values():
-        queries, keys = product.place.shape[-2:]
+    lengths = {length(notes, lookup) for lookup in notes.lookups if lookup.token}
+    lengths |= {
+        place.shape[1] for place in map(notes.origins.places.get, notes.inputs) if place and len(place.shape) == 3
+    }
+    for product in notes.products.values():
+        queries, keys = product.shape[-2:]
         if queries == keys and keys in lengths and not product.mixes:
             return f"{product.where.file}:{product.where.line}"
     return None
@@ -74,6 +76,6 @@ def _hybrid(model: nn.Module, attention: Sequence[Attention]) -> list[Unseen]:
             stem = display_path(path)
             attending = [any(p.startswith(f"{stem}.{number}.") for p in paths) for number in range(len(module))]
             if any(attending) and not all(attending):
-                reason = f"attention in {sum(attending)} of {len(module)} blocks; the others mix in another way"
+                reason = f"attention in {sum(attending)} of {len(module)} blocks; the others have none"
                 found.append(Unseen(what=stem, reason=reason))
     return found

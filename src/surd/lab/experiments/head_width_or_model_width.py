@@ -65,12 +65,12 @@ class HeadWidthOrModelWidth(Experiment):
 
     prediction: ClassVar[str] = (
         "The spread of unscaled scores is √d_k and knows nothing of d_model: where heads keep their width and grow in "
-        "number, as in most models, it stays. It grows as √d_model only where the number of heads is kept. What does "
-        "grow with d_model is the spread that a fixed standard deviation of the weights gives, as its square times d_model."
+        "number, as in most models, it stays. It grows as √d_model only where the number of heads is kept. What "
+        "does grow with d_model is the spread from weights of a fixed standard deviation w: w² d_model after 1/√d_k."
     )
     sources: ClassVar[tuple[str, ...]] = (
-        "Vaswani et al. 2017 (arXiv 1706.03762), section 3.2.1; in its table 3 d_model goes from 512 to 1024 in the big "
-        "model, with 16 heads instead of 8: d_k stays 64.",
+        "Vaswani et al. 2017 (arXiv 1706.03762), section 3.2.1; in its table 3 d_model goes from 512 to 1024 in the "
+        "big model, with 16 heads instead of 8: d_k stays 64.",
         "q = x W with W of standard deviation w and x of rms 1 has standard deviation w √d_model.",
     )
 
@@ -117,9 +117,10 @@ class HeadWidthOrModelWidth(Experiment):
                         ),
                     ),
                     answer=(
-                        f"From d_model = {narrow} to {wide} the spread goes from {number(mean(found[FIXED_D_K][narrow]))} "
-                        f"to {number(mean(found[FIXED_D_K][wide]))}: exponent {mean(growth):.3f}. It is the width of the "
-                        "head that counts, and models grow by more heads. Only with a fixed number of heads is it true: "
+                        f"From d_model = {narrow} to {wide} the spread goes from "
+                        f"{number(mean(found[FIXED_D_K][narrow]))} to {number(mean(found[FIXED_D_K][wide]))}: exponent "
+                        f"{number(mean(growth))}. It is the width of the head that counts, and models grow by more "
+                        "heads. Only where the number of heads is fixed is it true: "
                         f"{number(mean(found[FIXED_HEADS][narrow]))} to {number(mean(found[FIXED_HEADS][wide]))}."
                     ),
                 ),
@@ -151,10 +152,7 @@ class HeadWidthOrModelWidth(Experiment):
 
     def _spread(self, sweep: Sweep, width: int, seed: int) -> float:
         """The root of the mean variance within a row, over heads with weights of their own."""
-        d_k, draw = (
-            sweep.d_k(width),
-            generator(seed, self.name, *[key for key, one in SWEEPS.items() if one is sweep], width),
-        )
+        d_k, draw = sweep.d_k(width), generator(seed, self.name, sweep.exponent, width)
         variances = []
         for _ in range(self.layers):
             x = torch.randn(self.tokens, width, generator=draw)

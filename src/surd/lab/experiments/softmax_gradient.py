@@ -189,7 +189,7 @@ class SoftmaxGradient(Experiment):
                         ]
                     ]
                 ),
-                answer="So it is for independent queries and keys; of trained ones, or of longer rows, it says nothing.",
+                answer="So it is for independent queries and keys; it says nothing of trained ones, or of long rows.",
             ),
             Claim(
                 text="For narrow heads no scale is needed.",

@@ -22,8 +22,8 @@ class SoftmaxSaturation(Experiment):
     """Spreads random logits more and more, and trains one small attention until its rows are sharp for a reason."""
 
     prediction: ClassVar[str] = (
-        "Entropy and effective keys, 1 / Σ p², of rows of independent Gaussian logits follow an exact integral: they fall "
-        "with the spread of the logits alone, whatever they mean. Training makes rows as sharp, and those are right."
+        "Entropy and effective keys, 1 / Σ p², of rows of independent Gaussian logits follow an exact integral: they "
+        "fall with the spread of the logits, whatever they mean. Training makes rows as sharp, and these are right."
     )
     sources: ClassVar[tuple[str, ...]] = (
         "1/Zᵏ = ∫ tᵏ⁻¹ e^{-tZ} dt / Γ(k): the expectations for independent logits as integrals in one dimension.",
@@ -56,8 +56,8 @@ class SoftmaxSaturation(Experiment):
             tables=(self._table(found),),
             notes=(
                 "The range of a healthy entropy is therefore another one at the start than after training.",
-                "The small attention looks up one of 16 keys; it shows that sharp rows can be right, not how often they "
-                "are in large models.",
+                "The small attention looks up one of 16 keys; it shows that sharp rows can be right, not how often "
+                "they are in large models.",
             ),
         )
 
@@ -87,7 +87,7 @@ class SoftmaxSaturation(Experiment):
                 "share of rows with a weight above 0.9 that point at the right key, before training",
                 [one.right_at_start for one in recalls],
                 1 / recalls[0].keys,
-                0.04,
+                0.03,
                 "chance: the spread was set to 8 and means nothing",
             ),
         ]
@@ -109,8 +109,8 @@ class SoftmaxSaturation(Experiment):
                     ),
                 ),
                 answer=(
-                    f"With {keys} keys the largest weight is {mean(run['top'] for run in spread):.3f} at std {std:g} and "
-                    f"{mean(run['top'] for run in found[1, keys]):.3f} at std 1; effective keys go from "
+                    f"With {keys} keys the largest weight is {mean(run['top'] for run in spread):.3f} at std {std:g} "
+                    f"and {mean(run['top'] for run in found[1, keys]):.3f} at std 1; effective keys go from "
                     f"{number(1 / mean(run['squares'] for run in found[1, keys]))} to "
                     f"{number(1 / mean(run['squares'] for run in spread))}."
                 ),
@@ -127,10 +127,10 @@ class SoftmaxSaturation(Experiment):
                     ),
                 ),
                 answer=(
-                    f"At the start it is so: sharp rows are right in {mean(one.right_at_start for one in recalls):.1%} of "
-                    f"cases, by chance. After {self.steps} updates {mean(one.sharp for one in recalls):.1%} of the rows "
-                    f"have a weight above 0.9, and of these {mean(right):.1%} point at the right key. Sharpness alone "
-                    "says nothing: at the start it is a fault of scale, in a trained head often its task."
+                    f"At the start it is so: sharp rows are right in {mean(one.right_at_start for one in recalls):.1%} "
+                    f"of cases, by chance. After {self.steps} updates {mean(one.sharp for one in recalls):.1%} of the "
+                    f"rows have a weight above 0.9, and of these {mean(right):.1%} point at the right key. Sharpness "
+                    "alone says nothing: at the start it is a fault of scale, in a trained head often its task."
                 ),
             ),
         )
