@@ -22,8 +22,9 @@ format: .venv/lint.stamp ## Format all code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: .venv/demo.stamp ## Write the tables of docs/training.md from the code
+docs: .venv/demo.stamp ## Write the tables of docs/training.md, and what the pages of docs/learn print and draw
 	$(BIN)/python docs/tables.py
+	$(BIN)/python docs/learn.py
 
 clean: ## Remove the environment and all caches; runs and prepared data stay
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -7,7 +7,7 @@ import torch
 from laws.members import example
 from torch import Tensor, nn
 
-from surd.measure.moments import Moments, activation, linear, normal_mean, rectified, rectified_overlap
+from surd.measure.moments import Bend, Moments, Rectifier, Smooth, linear, normal_mean
 from surd.nn.embedding import Multiplier
 from surd.nn.feedforward import FeedForward, FeedForwardLayer, GatedLayer, Widths
 from surd.nn.init import Init, matrices
@@ -118,14 +118,22 @@ def test_a_matrix() -> None:
 def test_the_quadrature_gives_closed_forms() -> None:
     assert normal_mean(lambda z: z**4, 2.0) == pytest.approx(48, rel=1e-12)
     assert normal_mean(torch.cos, 1.5) == pytest.approx(math.exp(-1.125), rel=1e-12)
-    assert activation(lambda z: 3 * z, 0.2) == Moments(pytest.approx(3), pytest.approx(3))
+    assert Smooth(lambda z: 3 * z).law(0.2) == Moments(pytest.approx(3), pytest.approx(3))
     # The kink of max(0, z) is the one thing that a quadrature meets slowly, hence the closed form.
-    agree(activation(torch.relu, 1.0), rectified(), 5e-3)
+    agree(Smooth(torch.relu).law(1.0), Rectifier().law(1.0), 5e-3)
 
 
+@pytest.mark.parametrize("bend", [Rectifier(), Smooth(torch.nn.functional.gelu), Smooth(torch.tanh)])
 @pytest.mark.parametrize("correlation", [-1.0, -0.4, 0.0, 0.7, 1.0])
-def test_what_two_rectified_normals_share(correlation: float) -> None:
-    first = torch.randn(400_000, dtype=torch.float64)
-    second = correlation * first + math.sqrt(1 - correlation**2) * torch.randn(400_000, dtype=torch.float64)
-    shared = (first.relu() * second.relu()).mean().item()
-    assert rectified_overlap(correlation) == pytest.approx(shared, abs=5e-3)
+def test_what_two_bent_normals_share(bend: Bend, correlation: float) -> None:
+    std, function = 1.3, torch.relu if isinstance(bend, Rectifier) else bend.function
+    first = std * torch.randn(400_000, dtype=torch.float64)
+    second = correlation * first + std * math.sqrt(1 - correlation**2) * torch.randn(400_000, dtype=torch.float64)
+    products = std**2 * torch.tensor([[1, correlation], [correlation, 1]], dtype=torch.float64)
+    values, slopes = [], []
+    for z in (first, second):
+        z.requires_grad_()
+        values.append(function(z))
+        slopes.append(torch.autograd.grad(values[-1].sum(), z)[0])
+    for (one, other), found in ((values, bend.values(products)), (slopes, bend.slopes(products))):
+        assert found[0].tolist() == pytest.approx([(one * one).mean().item(), (one * other).mean().item()], abs=0.02)

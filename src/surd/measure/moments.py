@@ -34,15 +34,65 @@ def linear(inputs: int, outputs: int, std: float) -> Moments:
     return Moments(sqrt(inputs) * std, sqrt(outputs) * std)
 
 
-def activation(function: Callable[[Tensor], Tensor], rms: float) -> Moments:
-    """A function applied to normal numbers of that rms, by Gauss–Hermite quadrature."""
-    points, _ = _quadrature()
-    x = (points * rms).requires_grad_()
-    (slope,) = torch.autograd.grad(function(x).sum(), x)
-    with torch.no_grad():
-        forward = normal_mean(lambda z: function(z).square(), rms) ** 0.5 / rms
-    _, weights = _quadrature()
-    return Moments(forward, float((slope.square() * weights).sum()) ** 0.5)
+class Bend:
+    """A function applied to each entry of normal numbers, as what it does to their mean products."""
+
+    def values(self, products: Tensor) -> Tensor:
+        """E f(a) f(b) for each pair of normals with these mean products, a square matrix."""
+        raise NotImplementedError
+
+    def slopes(self, products: Tensor) -> Tensor:
+        """E f'(a) f'(b)."""
+        raise NotImplementedError
+
+    def law(self, rms: float) -> Moments:
+        """Gains on numbers of that rms."""
+        square = torch.tensor([[rms**2]], dtype=torch.float64)
+        return Moments(self.values(square).item() ** 0.5 / rms, self.slopes(square).item() ** 0.5)
+
+
+@dataclass(frozen=True)
+class Smooth(Bend):
+    """Any smooth function, by Gauss–Hermite quadrature."""
+
+    function: Callable[[Tensor], Tensor]
+
+    def values(self, products: Tensor) -> Tensor:
+        """By quadrature."""
+        return normal_products(self.function, products)
+
+    def slopes(self, products: Tensor) -> Tensor:
+        """By quadrature of the derivative, which autograd gives."""
+        return normal_products(self._slope, products)
+
+    def _slope(self, z: Tensor) -> Tensor:
+        with torch.enable_grad():
+            z = z.detach().requires_grad_()
+            return torch.autograd.grad(self.function(z).sum(), z)[0]
+
+
+class Rectifier(Bend):
+    """max(0, z), whose kink a quadrature would meet slowly.
+
+    Half of the squares and half of the gradients are left, whatever the size: He et al. 2015. For two positions: Cho &
+    Saul 2009, arc-cosine kernels of order 1 and 0.
+    """
+
+    def values(self, products: Tensor) -> Tensor:
+        """The kernel of order 1, halved."""
+        roots, angle = _angles(products)
+        return roots * (angle.sin() + (pi - angle) * angle.cos()) / (2 * pi)
+
+    def slopes(self, products: Tensor) -> Tensor:
+        """The kernel of order 0, halved."""
+        return (pi - _angles(products)[1]) / (2 * pi)
+
+
+def _angles(products: Tensor) -> tuple[Tensor, Tensor]:
+    """Products of the two rms, and angles whose cosine is the correlation."""
+    rms = products.diagonal().sqrt()
+    roots = rms[:, None] * rms
+    return roots, (products / roots).clamp(-1, 1).fill_diagonal_(1).acos()
 
 
 def normal_mean(function: Callable[[Tensor], Tensor], std: float) -> float:
@@ -51,15 +101,14 @@ def normal_mean(function: Callable[[Tensor], Tensor], std: float) -> float:
     return float((function(points * std) * weights).sum())
 
 
-def rectified() -> Moments:
-    """max(0, z): half of the squares and half of the gradients are left, whatever the size. He et al. 2015."""
-    return Moments(sqrt(0.5), sqrt(0.5))
-
-
-def rectified_overlap(correlation: float) -> float:
-    """E max(0, a) max(0, b) of unit normals with that correlation. Cho & Saul 2009, arc-cosine kernel of order 1."""
-    angle = torch.tensor(correlation, dtype=torch.float64).clamp(-1, 1).arccos().item()
-    return (sqrt(max(0.0, 1 - correlation**2)) + (pi - angle) * correlation) / (2 * pi)
+def normal_products(function: Callable[[Tensor], Tensor], products: Tensor) -> Tensor:
+    """E f(a) f(b) for each pair of normals with these mean products, a square matrix."""
+    points, weights = _quadrature()
+    angle, rms = _angles(products)[1], products.diagonal().sqrt()
+    first = function(rms[:, None] * points) * weights  # of a; b = rms · (cos · a + sin · something independent)
+    mixed = angle.cos()[..., None, None] * points[:, None] + angle.sin()[..., None, None] * points
+    second = function(rms[:, None, None] * mixed) @ weights
+    return (first[:, None] * second).sum(-1)
 
 
 def normalised(width: int, removed: int, rms: float) -> Moments:

@@ -6,11 +6,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from surd.measure.signal import Expectation, Tape
+from surd.measure.sites import Role
 from surd.nn.block import DecoderLayer, EncoderLayer, Residual
 from surd.nn.cache import Cache
 from surd.nn.embedding import Embedding, Multiplier, RootWidth
 from surd.nn.feedforward import FeedForward, ReLU
-from surd.nn.init import Init, TransformerInit
+from surd.nn.init import Init, TransformerInit, draws, table_std
 from surd.nn.linear import Projection
 from surd.nn.loss import LossSums, Terms, smoothed_cross_entropy
 from surd.nn.multihead import CrossAttention, Heads, SelfAttention
@@ -19,7 +21,7 @@ from surd.nn.position import Position, Rotary, Sinusoidal
 from surd.nn.ragged import Layout, Ragged
 from surd.nn.scale import InverseRoot, Scale
 from surd.nn.score import Dot, Score
-from surd.nn.stack import Decoder, Encoder
+from surd.nn.stack import Decoder, Encoder, LastNorm
 from surd.nn.tying import Tying, first_gain, tie, verify
 
 
@@ -106,7 +108,7 @@ class Seq2Seq(nn.Module):
         a = self.architecture
         return Residual(a.norm.build(a.d_model), a.norm_order, a.dropout)
 
-    def _last_norm(self, gain: float = 1.0) -> nn.Module:
+    def _last_norm(self, gain: float = 1.0) -> LastNorm:
         a = self.architecture
         return a.norm.build(a.d_model, gain) if a.norm_order is NormOrder.PRE else nn.Identity()
 
@@ -157,6 +159,16 @@ class Seq2Seq(nn.Module):
         memory, layout = self.encode(source), target.layout
         x = self.target(target.tokens, layout.positions, layout.longest, self.compute_dtype)
         return self.decoder(x, layout, memory.hidden, memory.layout)
+
+    def expect(self, source_length: int, target_length: int) -> dict[str, Expectation]:
+        """What the parts say of each site at the start: for sentences of that many random tokens, without dropout."""
+        a, tape = self.architecture, Tape(self, draws(self, self.architecture.init))
+        source = self.source.expect(source_length, table_std(self.source, a.init), tape)
+        target = self.target.expect(target_length, table_std(self.target, a.init), tape)
+        memory = self.encoder.expect(source, tape)
+        hidden = self.decoder.expect(target, memory, tape)
+        self.projection.expect(tape.note(self.projection, Role.HIDDEN, hidden), a.tying is not Tying.NONE, tape)
+        return tape.expectations()
 
     def logits(self, hidden: Float[Tensor, "rows d_model"]) -> Float[Tensor, "rows vocabulary"]:
         """Scores of every token of the target vocabulary."""

@@ -9,8 +9,11 @@ from torch import Tensor, nn
 
 from surd.errors import SurdError
 from surd.measure.moments import Moments
+from surd.measure.signal import Signal, Tape
+from surd.measure.sites import Role
 from surd.nn.dropout import Dropout
 from surd.nn.position import LearnedPosition, NoPosition, Position, Rotary
+from surd.nn.special import SPECIALS
 from surd.part import Part
 
 
@@ -113,3 +116,13 @@ class Embedding(nn.Module):
             return self.dropout(rows * self.multiplier)
         signal = self.position(length, self.table.shape[1], dtype, tokens.device)
         return self.dropout(torch.add(F.embedding(positions, signal), rows, alpha=self.multiplier))
+
+    def expect(self, length: int, std: float, tape: Tape) -> Signal:
+        """What `forward` makes of random tokens, in a table of that standard deviation."""
+        again = 1 / max(1, len(self.table) - len(SPECIALS))  # the chance that two positions read the same row
+        rows = std**2 * (again + (1 - again) * torch.eye(length, dtype=torch.float64))
+        token = tape.note(self, Role.TOKEN, Signal(rows, own=rows.diagonal(), chance=again * (1 - again), exact=True))
+        x = tape.scaled(token, self.multiplier**2)
+        if not isinstance(self.position, Rotary | NoPosition):
+            x = tape.added(x, self.position.expect(length, self.table.shape[1]), exact=True)
+        return tape.note(self, Role.EMBED, x)

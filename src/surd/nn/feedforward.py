@@ -8,9 +8,13 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from surd.measure.moments import Moments, activation, linear, rectified
+from surd.measure.moments import Bend, Moments, Rectifier, Smooth, linear
+from surd.measure.signal import Signal, Tape
+from surd.measure.sites import Role
 from surd.nn.linear import Linear
 from surd.part import Part
+
+RECTIFIER, GAUSSIAN, SWISH = Rectifier(), Smooth(F.gelu), Smooth(F.silu)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,10 +33,10 @@ class ReLU(Part, kind="relu"):
 
     def law(self, widths: Widths, rms: float) -> Moments:
         """Gains on an input of that rms, with biases at 0."""
-        return _two_matrices(widths, rectified())
+        return _two_matrices(widths, RECTIFIER, rms)
 
     def build(self, d_model: int, d_ff: int) -> "FeedForwardLayer":
-        return FeedForwardLayer(d_model, d_ff, torch.relu_)
+        return FeedForwardLayer(d_model, d_ff, torch.relu_, RECTIFIER)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,10 +45,10 @@ class GELU(Part, kind="gelu"):
 
     def law(self, widths: Widths, rms: float) -> Moments:
         """Gains on an input of that rms, with biases at 0."""
-        return _two_matrices(widths, activation(F.gelu, rms * widths.d_model**0.5 * widths.inner))
+        return _two_matrices(widths, GAUSSIAN, rms)
 
     def build(self, d_model: int, d_ff: int) -> "FeedForwardLayer":
-        return FeedForwardLayer(d_model, d_ff, F.gelu)
+        return FeedForwardLayer(d_model, d_ff, F.gelu, GAUSSIAN)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +62,7 @@ class SwiGLU(Part, kind="swiglu"):
         """Gains on an input of that rms: gate and value are independent, and the gradient comes back through both."""
         inner = linear(widths.d_model, widths.d_ff, widths.inner)
         size = rms * inner.forward
-        gate = activation(F.silu, size)
+        gate = SWISH.law(size)
         middle = Moments(gate.forward * size, size * (gate.backward**2 + gate.forward**2) ** 0.5)
         return linear(widths.d_ff, widths.d_model, widths.outer) @ middle @ inner
 
@@ -69,14 +73,20 @@ class SwiGLU(Part, kind="swiglu"):
 class FeedForwardLayer(nn.Module):
     """Holds two matrices with a non-linearity between them, which may work in place."""
 
-    def __init__(self, d_model: int, d_ff: int, activation: Callable[[Tensor], Tensor]):
+    def __init__(self, d_model: int, d_ff: int, activation: Callable[[Tensor], Tensor], bend: Bend):
         super().__init__()
-        self.activation = activation
+        self.activation, self.bend = activation, bend
         self.inner = Linear(d_model, (d_ff,))
         self.outer = Linear(d_ff, (d_model,))
 
     def forward(self, x: Float[Tensor, "rows d_model"]) -> Float[Tensor, "rows d_model"]:
         return self.outer(self.activation(self.inner(x)))
+
+    def expect(self, x: Signal, tape: Tape) -> Signal:
+        """What `forward` does to a signal."""
+        (inner,) = tape.linear(x, self.inner)
+        (branch,) = tape.linear(tape.bent(inner, self.bend), self.outer)
+        return tape.note(self.outer, Role.BRANCH, branch)
 
 
 class GatedLayer(nn.Module):
@@ -91,10 +101,17 @@ class GatedLayer(nn.Module):
         gate, value = self.inner(x).chunk(2, -1)
         return self.outer(F.silu(gate) * value)
 
+    def expect(self, x: Signal, tape: Tape) -> Signal:
+        """What `forward` does to a signal."""
+        gate, value = tape.linear(x, self.inner)
+        (branch,) = tape.linear(tape.times(tape.bent(gate, SWISH), value), self.outer)
+        return tape.note(self.outer, Role.BRANCH, branch)
 
-def _two_matrices(widths: Widths, between: Moments) -> Moments:
+
+def _two_matrices(widths: Widths, between: Bend, rms: float) -> Moments:
     inner = linear(widths.d_model, widths.d_ff, widths.inner)
-    return linear(widths.d_ff, widths.d_model, widths.outer) @ between @ inner
+    return linear(widths.d_ff, widths.d_model, widths.outer) @ between.law(rms * inner.forward) @ inner
 
 
 FeedForward = ReLU | GELU | SwiGLU
+PositionWise = FeedForwardLayer | GatedLayer

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from surd.errors import SurdError
+from surd.measure.signal import Draw
 from surd.nn.embedding import Embedding
 from surd.nn.feedforward import FeedForwardLayer, GatedLayer
 from surd.nn.linear import Linear, Projection
@@ -199,15 +200,50 @@ def matrices(model: nn.Module) -> Iterator[tuple[Tensor, Matrix]]:
     """Every matrix of a model with what it is for, stacked ones cut apart; a shared one comes first as a table."""
     for module in model.modules():
         if isinstance(module, Embedding):
-            rows, width = module.table.shape
-            yield module.table, Matrix(role="table", inputs=width, outputs=rows)
+            yield module.table, _table(module)
     for linear, matrix in linears(model):
-        roles = _STACKED.get((matrix.role, len(linear.outputs)), (matrix.role,) * len(linear.outputs))
-        if len(roles) == 1:  # the Parameter itself, which may be a table too
+        parts = _parts(linear, matrix)
+        if len(parts) == 1:  # the Parameter itself, which may be a table too
             yield linear.weight, matrix
         else:
-            for part, role, outputs in zip(linear.weight.split(linear.outputs), roles, linear.outputs, strict=True):
-                yield part, Matrix(**(vars(matrix) | {"role": role, "outputs": outputs}))
+            yield from zip(linear.weight.split(linear.outputs), parts, strict=True)
+
+
+def draws(model: nn.Module, init: InitRule) -> dict[nn.Module, list[Draw]]:
+    """How each linear layer of a model starts, from its parts alone; what is shared with a table starts as one."""
+    tables: dict[Tensor, Matrix] = {
+        module.table: _table(module) for module in model.modules() if isinstance(module, Embedding)
+    }
+    return {
+        linear: [
+            Draw(
+                part.outputs,
+                init.spread(tables.get(linear.weight, part)).std,
+                0.0 if linear.bias is None else init.bias_limit(part) / 3**0.5,
+            )
+            for part in _parts(linear, matrix)
+        ]
+        for linear, matrix in linears(model)
+    }
+
+
+def table_std(embedding: Embedding, init: InitRule) -> float:
+    """Standard deviation of a table at the start."""
+    return init.spread(_table(embedding)).std
+
+
+def _table(embedding: Embedding) -> Matrix:
+    rows, width = embedding.table.shape
+    return Matrix(role="table", inputs=width, outputs=rows)
+
+
+def _parts(linear: Linear, matrix: Matrix) -> list[Matrix]:
+    """The matrices that lie above one another in a layer."""
+    roles = _STACKED.get((matrix.role, len(linear.outputs)), (matrix.role,) * len(linear.outputs))
+    return [
+        Matrix(**(vars(matrix) | {"role": role, "outputs": outputs}))
+        for role, outputs in zip(roles, linear.outputs, strict=True)
+    ]
 
 
 _STACKED: dict[tuple[Role, int], tuple[Role, ...]] = {

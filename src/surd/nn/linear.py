@@ -1,8 +1,15 @@
 """Linear layers whose weights stay in fp32 and are rounded to the dtype of whatever flows through them."""
 
+from math import log
+
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+
+from surd.measure.gaussian import expected_rows
+from surd.measure.signal import Signal, Tape
+from surd.measure.sites import Role
 
 
 class Linear(nn.Linear):
@@ -27,3 +34,28 @@ class Projection(Linear):
 
     def __init__(self, d_model: int, vocabulary: int, bias: bool):
         super().__init__(d_model, (vocabulary,), bias)
+
+    def expect(self, hidden: Signal, tied: bool, tape: Tape) -> Signal:
+        """The logits of a signal, and the gradient with which a cross-entropy with random labels begins.
+
+        `tied`: the row of the table that a position has read is a row here too, and meets itself.
+        """
+        (draw,) = tape.draws[self]
+        width, vocabulary, back_gain = self.in_features, self.out_features, self.out_features * draw.std**2
+        others = width * draw.std**2 * hidden.squares + draw.bias**2
+        met = width * draw.std * hidden.own.sqrt() if tied and hidden.own is not None else torch.zeros_like(others)
+        found = expected_rows(round(float(others.mean()) ** 0.5, 4), vocabulary)
+        # The chance of the own token among the others, whose exponentials have the mean exp(others / 2).
+        chance = 1 / (1 + (vocabulary - 1) * (others / 2 - met).exp()) * (met > 0)
+        alike = hidden.products / (hidden.squares[:, None] * hidden.squares).sqrt()
+        rest = (alike.clamp(0, 1) * log(vocabulary * found.square_sum)).exp() / vocabulary
+        one = torch.eye(len(others), dtype=others.dtype)
+        left = (1 - chance[:, None]) * (1 - chance)
+        same = left * rest + (1 - left) / vocabulary * (1 - one) + chance.square().diag()
+        logits = Signal((others + met.square() / vocabulary).diag(), exact=False)
+        logits.gradients += (same + one - (1 + one) / vocabulary) / vocabulary
+
+        def back() -> None:
+            hidden.gradients += back_gain * logits.gradients
+
+        return tape.note(self, Role.LOGITS, tape.then(logits, back))

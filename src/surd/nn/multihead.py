@@ -6,10 +6,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from surd.measure.signal import Signal, Tape
+from surd.measure.sites import Role
 from surd.nn.attention import attend, fast_attention, merge_heads, split_heads
 from surd.nn.cache import KeysValues
 from surd.nn.linear import Linear
 from surd.nn.mask import Mask
+from surd.nn.mixing import Sight, capped, mixed, scores_of_products, scores_of_sums
 from surd.nn.norm import Norm
 from surd.nn.position import Rotary
 from surd.nn.ragged import Layout
@@ -47,6 +50,7 @@ class Fit(nn.Module):
 
     def __init__(self, shape: Heads):
         super().__init__()
+        self.d_model, self.d_k, self.scale = shape.d_model, shape.d_k, shape.scale
         self.constant, self.cap, self.rate = shape.scale(shape.d_k), shape.cap, shape.rate
         self.group = shape.heads // shape.shared
         self.rotary = shape.rotary
@@ -87,6 +91,25 @@ class Fit(nn.Module):
         scores = dot_scores(query, key, self.constant) if self.score is None else self.score(query, key)
         return attend(scores if self.cap is None else soft_cap(scores, self.cap), value, added, rate)
 
+    def expect(self, query: Signal, key: Signal, value: Signal, sight: Sight, tape: Tape) -> Signal:
+        """What all of it does to projected signals."""
+        query = query if self.query_norm is None else self.query_norm.expect(query, tape)
+        key = key if self.key_norm is None else self.key_norm.expect(key, tape)
+        if self.rotary is not None:
+            query, key = self.rotary.expect(query, self.d_k, tape), self.rotary.expect(key, self.d_k, tape)
+        longer = torch.tensor([self.scale.at(int(count)) for count in sight.counts], dtype=torch.float64)
+        query = tape.scaled(query, longer[:, None] * longer)
+        for role, signal in ((Role.QUERY, query), (Role.KEY, key), (Role.VALUE, value)):
+            tape.note(self, role, signal)
+        if self.score is None:
+            scores = scores_of_products(query, key, self.d_k, self.d_model, self.constant, sight, self.group)
+        else:
+            scores = scores_of_sums(query, key, self.d_k, sight, self.group)
+        scores = scores if self.cap is None else capped(scores, self.cap)
+        shown, mix = mixed(scores, value, self.d_k, sight, self.group, tape)
+        tape.note(self, Role.SCORE, shown, sight.counts)
+        return tape.note(self, Role.MIX, mix)
+
 
 class SelfAttention(nn.Module):
     """Each sequence attends to itself; query, key and value come from one fused projection."""
@@ -104,6 +127,12 @@ class SelfAttention(nn.Module):
         query, key, value = split_heads(self.query_key_value(x), layout, parts)
         mixed = self.fit(self.fit.queries(query, mask.keys), self.fit.keys(key), value, mask.added)
         return self.output(merge_heads(mixed, layout))
+
+    def expect(self, x: Signal, sight: Sight, tape: Tape) -> Signal:
+        """What `forward` does to a signal."""
+        query, key, value = tape.linear(x, self.query_key_value)
+        (branch,) = tape.linear(self.fit.expect(query, key, value, sight, tape), self.output)
+        return tape.note(self.output, Role.BRANCH, branch)
 
     def step(self, x: Float[Tensor, "rows d_model"], past: KeysValues) -> Float[Tensor, "rows d_model"]:
         """One new token a row: its key and value join the past, its query looks at all of it."""
@@ -137,6 +166,12 @@ class CrossAttention(nn.Module):
         (query,) = split_heads(self.query(x), layout, (self.heads,))
         key, value = self.keys_values(memory, memory_layout)
         return self.output(merge_heads(self.fit(self.fit.queries(query, mask.keys), key, value, mask.added), layout))
+
+    def expect(self, x: Signal, memory: Signal, sight: Sight, tape: Tape) -> Signal:
+        """What `forward` does to a signal."""
+        (query,), (key, value) = tape.linear(x, self.query), tape.linear(memory, self.key_value)
+        (branch,) = tape.linear(self.fit.expect(query, key, value, sight, tape), self.output)
+        return tape.note(self.output, Role.BRANCH, branch)
 
     def step(
         self, x: Float[Tensor, "rows d_model"], keys: Tensor, values: Tensor, mask: Mask

@@ -9,6 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from surd.measure.moments import Moments, normalised
+from surd.measure.signal import Signal, Tape
+from surd.measure.sites import Role
 from surd.part import Part
 
 
@@ -42,12 +44,16 @@ class LayerNormLayer(nn.Module):
 
     def __init__(self, width: int, epsilon: float, gain: float):
         super().__init__()
-        self.epsilon = epsilon
+        self.epsilon, self.first_gain = epsilon, gain
         self.gain = nn.Parameter(torch.full((width,), gain))
         self.bias = nn.Parameter(torch.zeros(width))
 
     def forward(self, x: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows width"]:
         return F.layer_norm(x, self.gain.shape, self.gain.to(x.dtype), self.bias.to(x.dtype), self.epsilon)
+
+    def expect(self, x: Signal, tape: Tape) -> Signal:
+        """What `forward` does to a signal."""
+        return tape.note(self, Role.NORM, tape.normalised(x, self.first_gain, self.epsilon, centred=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,11 +77,16 @@ class RMSNormLayer(nn.Module):
 
     def __init__(self, width: int, epsilon: float, gain: float):
         super().__init__()
-        self.epsilon = epsilon
+        self.epsilon, self.first_gain = epsilon, gain
         self.gain = nn.Parameter(torch.full((width,), gain))
 
     def forward(self, x: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows width"]:
         return F.rms_norm(x, self.gain.shape, self.gain.to(x.dtype), self.epsilon)
 
+    def expect(self, x: Signal, tape: Tape) -> Signal:
+        """What `forward` does to a signal."""
+        return tape.note(self, Role.NORM, tape.normalised(x, self.first_gain, self.epsilon, centred=False))
+
 
 Norm = LayerNorm | RMSNorm
+NormLayer = LayerNormLayer | RMSNormLayer

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from surd.errors import SurdError
+from surd.measure.signal import Signal, Tape
 from surd.part import Part
 
 Pairing = Literal["interleaved", "halves"]
@@ -62,6 +63,15 @@ def rotate(
     return torch.stack(turned, dim=-1 if across else -2).flatten(-2)
 
 
+def likeness(length: int, width: int, base: float) -> Float[Tensor, "length length"]:
+    """Mean over pairs of features of cos(angle between two positions), in float64.
+
+    Twice the product of two rows of `sinusoids`, and the part of a common vector that `rotate` leaves common.
+    """
+    angle = angles(length, width, base)
+    return (angle.cos() @ angle.cos().T + angle.sin() @ angle.sin().T) / angle.shape[1]
+
+
 def _rounded(length: int) -> int:
     """A power of two, so that tables are made seldom."""
     return max(64, 1 << (length - 1).bit_length())
@@ -81,6 +91,11 @@ class Sinusoidal(Part, kind="sinusoidal"):
     ) -> Float[Tensor, "length width"]:
         """The first `length` rows of the table."""
         return sinusoids(_rounded(length), width, self.layout, dtype, device)[:length]
+
+    def expect(self, length: int, width: int) -> Signal:
+        """The first `length` rows as a signal."""
+        rows = sinusoids(length, width, self.layout, torch.float64, torch.device("cpu"))
+        return Signal(rows @ rows.T / width, rows.mean(1)[:, None] * rows.mean(1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +145,10 @@ class LearnedTable(nn.Module):
             )
         return self.table[:length].to(dtype)
 
+    def expect(self, length: int, width: int) -> Signal:
+        """The first `length` rows as a signal: independent of each other."""
+        return Signal(self.std**2 * torch.eye(length, dtype=torch.float64))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Rotary(Part, kind="rotary"):
@@ -156,6 +175,10 @@ class Rotary(Part, kind="rotary"):
         end = start + x.shape[-2]
         cosine, sine = turns(_rounded(end), x.shape[-1], self.base, x.dtype, x.device)
         return rotate(x, cosine[start:end], sine[start:end], self.layout)
+
+    def expect(self, x: Signal, d_k: int, tape: Tape) -> Signal:
+        """What `turn` does to a signal: what positions share is turned apart."""
+        return tape.scaled(x, likeness(len(x.products), d_k, self.base))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,21 +3,30 @@
 from collections.abc import Sequence
 from typing import cast
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from surd.measure.signal import Signal, Tape
 from surd.nn.block import DecoderLayer, EncoderLayer
 from surd.nn.cache import Cache, KeysValues
 from surd.nn.mask import causal_mask, padding_mask
+from surd.nn.mixing import Sight
+from surd.nn.norm import NormLayer
 from surd.nn.ragged import Layout
+
+LastNorm = NormLayer | nn.Identity
+"""Of a post-norm stack, whose last layer ends in a norm, nothing."""
 
 
 class Encoder(nn.Module):
     """`(total, d_model)` -> the same shape, each sequence seen only by itself."""
 
-    def __init__(self, layers: list[EncoderLayer], norm: nn.Module):
+    layers: Sequence[EncoderLayer]
+
+    def __init__(self, layers: list[EncoderLayer], norm: LastNorm):
         super().__init__()
-        self.layers, self.norm = nn.ModuleList(layers), norm
+        self.layers, self.norm = cast(Sequence[EncoderLayer], nn.ModuleList(layers)), norm
 
     @property
     def branches(self) -> int:
@@ -30,13 +39,20 @@ class Encoder(nn.Module):
             x = layer(x, layout, mask)
         return self.norm(x)
 
+    def expect(self, x: Signal, tape: Tape) -> Signal:
+        """What `forward` does to a signal."""
+        sight = Sight(torch.ones_like(x.products))
+        for layer in self.layers:
+            x = layer.expect(x, sight, tape)
+        return x if isinstance(self.norm, nn.Identity) else self.norm.expect(x, tape)
+
 
 class Decoder(nn.Module):
     """Target positions see earlier ones of their own sequence, and the source."""
 
     layers: Sequence[DecoderLayer]
 
-    def __init__(self, layers: list[DecoderLayer], norm: nn.Module):
+    def __init__(self, layers: list[DecoderLayer], norm: LastNorm):
         super().__init__()
         self.layers, self.norm = cast(Sequence[DecoderLayer], nn.ModuleList(layers)), norm
 
@@ -57,6 +73,14 @@ class Decoder(nn.Module):
         for layer in self.layers:
             x = layer(x, layout, mask, memory, memory_layout, memory_mask)
         return self.norm(x)
+
+    def expect(self, x: Signal, memory: Signal, tape: Tape) -> Signal:
+        """What `forward` does to a signal."""
+        causal = Sight(torch.ones_like(x.products).tril())
+        sight = Sight(x.products.new_ones(len(x.products), len(memory.products)))
+        for layer in self.layers:
+            x = layer.expect(x, causal, memory, sight, tape)
+        return x if isinstance(self.norm, nn.Identity) else self.norm.expect(x, tape)
 
     def start(self, memory: Float[Tensor, "source_total d_model"], memory_layout: Layout, beam: int) -> Cache:
         """The cache before the first target token."""
