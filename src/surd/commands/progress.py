@@ -62,7 +62,7 @@ class Narrator:
                 self.say(f"step {event.step:,}: {event.sentence}")
             case Evaluated():
                 if event.best:
-                    self._best = f"best {number(event.scores[0])}"
+                    self._best = f"best {event.scores[0]}"
                 self.say(evaluated(event))
             case Interrupted():
                 self.say(f"stopped after update {event.step:,}; go on with: {resume_line(event.run)}")
@@ -129,7 +129,7 @@ def started(event: "Started") -> Iterable[str]:
 
 def evaluated(event: "Evaluated") -> str:
     """One line about held-out text."""
-    scores = ", ".join(map(number, event.scores))
+    scores = ", ".join(map(str, event.scores))
     mark = "best so far" if event.best else f"{event.waited} since the best"
     return f"step {event.step:,}: held-out nll {event.nll:.3f}, {scores} (greedy, {event.lines:,} sources; {mark})"
 
@@ -138,19 +138,14 @@ def finished(event: "Finished") -> Iterable[str]:
     """How a training ended, and what to do with it."""
     yield f"finished after {event.step:,} updates and {duration(event.seconds)}: {event.why}"
     if len(event.candidates) > 1:
-        yield "; ".join(f"{one.name}: {number(one.scores[0])}" for one in event.candidates)
+        yield "; ".join(f"{one.name}: {one.scores[0]}" for one in event.candidates)
     yield f"the model: {event.chosen}; its scores on {event.lines:,} held-out sources follow"
 
 
 def score_lines(scores: "Iterable[Score]") -> Iterable[str]:
     """Final scores, each with its signature."""
     for score in scores:
-        yield f"{number(score)}  {score.signature}"
-
-
-def number(score: "Score") -> str:
-    """A score by name."""
-    return f"{score.name} {score.value:.2f}"
+        yield f"{score}  {score.signature}"
 
 
 def resume_line(run: Path) -> str:

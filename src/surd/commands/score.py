@@ -73,7 +73,7 @@ def as_table(report: "Report") -> str:
 
 
 def _row(score: "Score") -> list[str]:
-    return [score.name, f"{score.value:.2f}", score.signature]
+    return [score.name, f"{score.value:.{score.digits}f}", score.signature]
 
 
 def _comparison(report: "Report") -> str:
