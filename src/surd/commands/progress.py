@@ -107,9 +107,10 @@ def progress_line(event: "Progress", best: str) -> str:
 def started(event: "Started") -> Iterable[str]:
     """What is known before the first update."""
     shared = f", {event.shared:,} more are saved by tying" if event.shared else ""
+    sequences, held_out = event.units
     yield f"{event.parameters:,} parameters{shared}"
     yield (
-        f"{event.pairs:,} pairs in {event.epoch_batches:,} batches an epoch; {event.held_out:,} held-out sources; "
+        f"{event.sequences:,} {sequences} in {event.epoch_batches:,} batches an epoch; {event.held_out:,} {held_out}; "
         f"{event.device}, {event.precision}, {event.threads} threads"
     )
     yield (
@@ -131,7 +132,7 @@ def evaluated(event: "Evaluated") -> str:
     """One line about held-out text."""
     scores = ", ".join(map(str, event.scores))
     mark = "best so far" if event.best else f"{event.waited} since the best"
-    return f"step {event.step:,}: held-out nll {event.nll:.3f}, {scores} (greedy, {event.lines:,} sources; {mark})"
+    return f"step {event.step:,}: held-out nll {event.nll:.3f}, {scores} ({event.basis}; {mark})"
 
 
 def finished(event: "Finished") -> Iterable[str]:
@@ -139,7 +140,7 @@ def finished(event: "Finished") -> Iterable[str]:
     yield f"finished after {event.step:,} updates and {duration(event.seconds)}: {event.why}"
     if len(event.candidates) > 1:
         yield "; ".join(f"{one.name}: {one.scores[0]}" for one in event.candidates)
-    yield f"the model: {event.chosen}; its scores on {event.lines:,} held-out sources follow"
+    yield f"the model: {event.chosen}; its scores on {event.basis} follow"
 
 
 def score_lines(scores: "Iterable[Score]") -> Iterable[str]:

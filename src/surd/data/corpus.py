@@ -65,7 +65,9 @@ class DataSettings:
         if self.dev_target is not None and self.dev_source is None:
             faults.append("dev_target: there is no dev_source to go with it")
         if [getattr(self, name) for name in FILES].count("-") > 1:
-            faults.append(f"{'source' if self.text is None else 'text'}: standard input can be read for one of the files only")
+            faults.append(
+                f"{'source' if self.text is None else 'text'}: standard input can be read for one of the files only"
+            )
         if self.columns is not None:
             if self.target is not None:
                 faults.append("columns: nothing to choose from, source and target are files of their own")

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import BinaryIO, ClassVar, Self
 
 import numpy as np
 import torch
@@ -119,6 +119,9 @@ def write_index(folder: Path, train: dict, held_out: dict, texts: Sequence[HeldO
 class Prepared:
     """A prepared corpus: training batches, held-out batches and held-out texts."""
 
+    units: ClassVar[tuple[str, str]] = ("pairs", "held-out sources")
+    """What `sequences` and `held_out_sequences` count."""
+
     def __init__(self, folder: Path | str) -> None:
         folder = Path(folder)
         about = read_json(folder / INDEX)
@@ -137,6 +140,16 @@ class Prepared:
     def pairs(self) -> int:
         """How many pairs there are to train on."""
         return self._train.pairs
+
+    @property
+    def sequences(self) -> int:
+        """The same, by the name that it has for running text too."""
+        return self.pairs
+
+    @property
+    def held_out_sequences(self) -> int:
+        """Held-out sources."""
+        return len(self.texts)
 
     @property
     def source_tokens(self) -> int:

@@ -34,10 +34,11 @@ class Text:
 
     def lines(self, complaints: Complaints) -> Iterator[str]:
         """All lines without their ends, composed (NFC) and otherwise as they stand; faults are noted."""
-        number = 0
-        for number, line in enumerate(self._input.lines(complaints), start=1):
+        some = False
+        for line in self._input.lines(complaints):
+            some = True
             yield composed(line)
-        if number == 0 and not complaints.cut_off(self.name):
+        if not some and not complaints.cut_off(self.name):
             complaints.add(self.name, "empty", f"{self.name}: empty, expected text")
 
 

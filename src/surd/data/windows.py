@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from surd.data.batch import Batching, blocks, by_length, cut
+from surd.data.batch import Batch, Batching, blocks, by_length, cut
 from surd.data.documents import About, Documents
 from surd.data.text import TextReport
 from surd.errors import SurdError
@@ -54,6 +55,10 @@ class WindowBatch:
         return WindowBatch(self.text.to(device), self.labels.to(device))
 
 
+Material = Batch | WindowBatch
+"""What a training learns from at once, of pairs or of running text: what a model reads, and what it should say."""
+
+
 @dataclass(frozen=True)
 class Cuts:
     """Windows: for each the place of its first token, and how many tokens it reads."""
@@ -82,6 +87,9 @@ def cut_documents(starts: Int[np.ndarray, " documents+1"], context: int, shift: 
 
 class Windows:
     """A prepared text: training batches and held-out batches."""
+
+    units: ClassVar[tuple[str, str]] = ("windows", "held-out windows")
+    """What `sequences` and `held_out_sequences` count."""
 
     def __init__(self, folder: Path | str, context: int) -> None:
         folder = Path(folder)

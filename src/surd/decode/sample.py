@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from surd.decode.candidates import NEVER
-from surd.decode.decoding import NOT_FINITE, evaluating
+from surd.decode.decoding import NOT_FINITE, Trainable, evaluating
 from surd.errors import Faults, SurdError
 from surd.nn.special import EOS, UNK
 
@@ -66,12 +66,8 @@ class Cache(Protocol):
     def keep(self, rows: Int[Tensor, " kept"]) -> None: ...
 
 
-class Reader(Protocol):
+class Reader(Trainable, Protocol):
     """A model that reads the beginning of a text at once, then a token at a time; `surd.models.language` is one."""
-
-    training: bool
-
-    def train(self, mode: bool = True) -> Any: ...
 
     def parameters(self) -> Iterator[Tensor]: ...
 
@@ -91,9 +87,9 @@ def window_start(length: int, context: int) -> int:
 def pick(
     logits: Float[Tensor, "rows vocabulary"], settings: Sampling, draws: Float[Tensor, " rows"]
 ) -> Int[Tensor, " rows"]:
-    """The next token of each row by its own number in [0, 1): where that falls in the kept probability, likeliest first.
+    """The next token of each row by its own number in [0, 1): where that falls in what is kept of the probability.
 
-    Equal tokens: the lower id first. In float64, so that rounding has no say in what is kept.
+    The likeliest token comes first, of equal ones the lower id. In float64, so that rounding has no say in what is kept.
     """
     logits = logits.double()
     logits[:, UNWRITABLE] = float("-inf")
@@ -199,7 +195,9 @@ class _Rows:
         for row in (~self.open).nonzero().squeeze(1).tolist():
             tokens = self.tokens[row, int(self.given[row]) : self.length].tolist()
             is_ended = bool(ended[row])
-            complete.append((int(self.numbers[row]), Continuation(tuple(tokens[:-1] if is_ended else tokens), is_ended)))
+            complete.append(
+                (int(self.numbers[row]), Continuation(tuple(tokens[:-1] if is_ended else tokens), is_ended))
+            )
         return complete
 
     def keep(self, rows: Bool[Tensor, " rows"]) -> None:

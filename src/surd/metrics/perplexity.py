@@ -22,6 +22,12 @@ def perplexity(nll: float, tokens: int) -> Score:
     )
 
 
+def windows_described(context: int, unit: str) -> str:
+    """How much a model saw before each token: windows of `context` tokens that share none of them."""
+    begins = "begun by BOS at each line" if unit == "line" else "each begun by the token before it"
+    return f"{context}, none overlapping, {begins}"
+
+
 def nats_per_token(nll: float, tokens: int, windows: str, unknown: int = 0) -> Score:
     """Mean nll of the tokens of a text, in nats: what the loss of a language model is told in.
 

@@ -73,5 +73,5 @@ class Language(Model):
 
     @property
     def vocabularies(self) -> tuple[int]:
-        """The size of its vocabulary, last as that of what a model writes always is."""
+        """The size of its vocabulary."""
         return (len(self.text.table),)

@@ -1,5 +1,7 @@
 """What every model of ours shares: an architecture, the layers built from it, and the pre-softmax projection."""
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -8,6 +10,7 @@ from surd.models.architecture import Architecture
 from surd.nn.block import Residual
 from surd.nn.embedding import Embedding
 from surd.nn.linear import Projection
+from surd.nn.loss import LossSums
 from surd.nn.multihead import Heads
 from surd.nn.norm import NormOrder
 from surd.nn.position import Rotary
@@ -21,6 +24,13 @@ class Model(nn.Module):
     """
 
     projection: Projection
+    loss: Callable[..., LossSums]
+    """Sums of the loss over what a batch says, from what it reads."""
+
+    @property
+    def vocabularies(self) -> tuple[int, ...]:
+        """Sizes of its vocabularies, last that of what it writes."""
+        raise NotImplementedError
 
     def __init__(self, architecture: Architecture):
         super().__init__()

@@ -10,7 +10,6 @@ from surd.models.architecture import Architecture
 from surd.models.model import Model
 from surd.nn.block import DecoderLayer, EncoderLayer
 from surd.nn.cache import Cache
-from surd.nn.embedding import Embedding
 from surd.nn.loss import LossSums, Terms, smoothed_cross_entropy
 from surd.nn.multihead import CrossAttention, SelfAttention
 from surd.nn.ragged import Layout, Ragged

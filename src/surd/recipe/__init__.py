@@ -2,7 +2,7 @@
 
 from surd.recipe.derive import choose_task, derive, with_steps
 from surd.recipe.derive_text import derive_text
-from surd.recipe.draft import Draft
+from surd.recipe.draft import Draft, with_files
 from surd.recipe.explain import Row, explain
 from surd.recipe.file import VOCABULARY_SIZES, find, override, read, shipped, suggested, write
 from surd.recipe.scope import about_text
@@ -24,6 +24,7 @@ __all__ = [
     "read",
     "shipped",
     "suggested",
+    "with_files",
     "with_steps",
     "write",
 ]

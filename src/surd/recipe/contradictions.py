@@ -146,7 +146,9 @@ def _of_text(recipe: Recipe) -> Iterator[Contradiction]:
     """What running text and its windows ask for."""
     model, data = recipe.model, recipe.data
     if model.tying is Tying.ALL:
-        yield _fault("model.tying", "a language model has one table to tie to its pre-softmax: set it to output or none")
+        yield _fault(
+            "model.tying", "a language model has one table to tie to its pre-softmax: set it to output or none"
+        )
     if isinstance(model.position, LearnedPosition) and model.position.length < data.context:
         names = "model.position.length", "data.context"
         found = f"{model.position.length} positions for windows of {data.context} tokens"

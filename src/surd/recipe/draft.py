@@ -158,6 +158,30 @@ def built(
     return recipe, lines + [found.message for found in contradictions(recipe) if tell(found)]
 
 
+def with_files(draft: Draft, text: str | None, pairs: Sequence[str], held_out: Sequence[str], origin: str) -> Draft:
+    """The draft with files in the place of all that it names, also where they are fewer.
+
+    `pairs` and `held_out` are one file or two. Held-out files of pairs go with pairs, one of running text with text.
+    """
+    if text is not None or pairs:
+        for name in ("source", "target", "text"):
+            draft = draft.without(f"data.{name}")
+    draft = draft.with_values({"data.text": text, **_sides(("source", "target"), pairs)}, origin)
+    if held_out:
+        for name in ("dev_source", "dev_target", "dev_text"):
+            draft = draft.without(f"data.{name}")
+        names = ("dev_text",) if about_text(draft.values) else ("dev_source", "dev_target")
+        if len(held_out) > len(names):
+            told = ", ".join(held_out)
+            raise SurdError(f"held-out text of a language model is one file, found {len(held_out)}: {told}")
+        draft = draft.with_values(_sides(names, held_out), origin)
+    return draft
+
+
+def _sides(names: Sequence[str], files: Sequence[str]) -> dict[str, str]:
+    return {f"data.{name}": file for name, file in zip(names, files, strict=False)}
+
+
 def stands_for(values: Mapping[str, Any]) -> Table:
     """Plain values for what a table of settings does not say."""
     return unstructure(TEXT_STAND_IN if about_text(values) else STAND_IN)

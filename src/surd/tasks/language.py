@@ -1,4 +1,4 @@
-"""Language: running text that goes on, in characters or subwords; nats a token select, bits a byte stand beside them."""
+"""Language: running text that goes on, in characters or subwords; nats a token select, bits a byte stand beside."""
 
 from math import inf
 from typing import ClassVar
