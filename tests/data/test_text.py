@@ -45,7 +45,9 @@ def test_a_compressed_text_and_one_without_a_last_line_end_are_read(tmp_path: Pa
     import gzip
 
     plain = survey_text(DataSettings(text=written(tmp_path / "a.txt", lines(50)), held_out=0.2))
-    packed = survey_text(DataSettings(text=written(tmp_path / "a.gz", gzip.compress(lines(50).encode()[:-1])), held_out=0.2))
+    packed = survey_text(
+        DataSettings(text=written(tmp_path / "a.gz", gzip.compress(lines(50).encode()[:-1])), held_out=0.2)
+    )
     assert list(plain.training_lines()) == list(packed.training_lines())
     assert plain.report.train_characters == packed.report.train_characters == 400 and plain.words == 80
 
@@ -81,7 +83,9 @@ def test_held_out_text_may_be_given(tmp_path: Path) -> None:
         (lines(30), {"dev_text": "b.txt"}, "b.txt: there is no such file"),
     ],
 )
-def test_faults(text: str | bytes, settings: dict, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_faults(
+    text: str | bytes, settings: dict, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SurdError) as caught:
         survey_text(DataSettings(text=written(tmp_path / "a.txt", text), held_out=0.1, **settings))

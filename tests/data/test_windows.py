@@ -95,7 +95,7 @@ def test_lines_are_documents_of_their_own(tmp_path: Path) -> None:
 
 
 def test_held_out_windows_are_all_of_the_end_once_in_one_order(tmp_path: Path) -> None:
-    windows, lines, tokenizer = text_of(tmp_path)
+    windows, lines, _ = text_of(tmp_path)
     batches = list(windows.held_out_batches(BATCHING))
     assert sum(batch.tokens for batch in batches) == windows.held_out.about.tokens == windows.held_out.about.bytes
     assert sum(map(len, batches)) == windows.held_out_sequences

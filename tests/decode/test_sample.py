@@ -31,7 +31,9 @@ def test_tokens_are_drawn_by_their_chances() -> None:
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
 def test_the_temperature_is_a_power_of_the_chances(temperature: float) -> None:
     expected = CHANCES ** (1 / temperature)
-    assert drawn(Sampling(temperature=temperature)).tolist() == pytest.approx((expected / expected.sum()).tolist(), abs=1e-4)
+    assert drawn(Sampling(temperature=temperature)).tolist() == pytest.approx(
+        (expected / expected.sum()).tolist(), abs=1e-4
+    )
 
 
 @pytest.mark.parametrize(
@@ -112,7 +114,9 @@ def plainly(model: Language, text: list[int], settings: Sampling, seed: int, end
 
 
 @pytest.mark.parametrize("ends", [False, True])
-@pytest.mark.parametrize("settings", [Sampling(max_length=20), Sampling(temperature=0.0, max_length=20)], ids=["drawn", "greedy"])
+@pytest.mark.parametrize(
+    "settings", [Sampling(max_length=20), Sampling(temperature=0.0, max_length=20)], ids=["drawn", "greedy"]
+)
 def test_it_equals_the_plain_way_alone_and_in_a_batch(model: Language, settings: Sampling, ends: bool) -> None:
     """Texts shorter than a context, of just one, and of several; outputs that outgrow it."""
     texts = sentences((1, 3, 8, 9, 3, 30, 17))

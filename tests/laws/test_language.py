@@ -1,4 +1,4 @@
-"""What holds for a language model with any member of any family: causal, blind to padding, cached, saved, all learnt."""
+"""What holds for a language model with any member of any family: causal, blind to padding, cached, saved, learnt."""
 
 from pathlib import Path
 

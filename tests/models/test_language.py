@@ -87,7 +87,9 @@ def batch(rows: int) -> tuple[Ragged, torch.Tensor]:
 
 
 @pytest.mark.parametrize("order", list(NormOrder))
-@pytest.mark.parametrize("position", [LearnedPosition(length=16), Sinusoidal(), Rotary(), NoPosition()], ids=lambda p: p.kind)
+@pytest.mark.parametrize(
+    "position", [LearnedPosition(length=16), Sinusoidal(), Rotary(), NoPosition()], ids=lambda p: p.kind
+)
 def test_it_learns_to_copy(order: NormOrder, position: Position) -> None:
     """To more than 99 % of the tokens behind the separator; without positions order is seen through the mask alone."""
     jaxtyping.config.update("jaxtyping_disable", True)

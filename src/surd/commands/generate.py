@@ -56,7 +56,6 @@ def generate(
     json
         Print one JSON object a text, with prompt, text and whether it came to an end.
     """
-    prompts = given_prompts(prompt)
     from surd.run import Run, use
     from surd.run.writer import unknown_warning
 
@@ -64,7 +63,7 @@ def generate(
     sampling = writer.sampling(greedy, temperature, top_k, top_p, max_length)
     if note := writer.run.note():
         print(f"note: {note}", file=sys.stderr)
-    passages = writer.passages(prompts, sampling, seed, samples)
+    passages = writer.passages(given_prompts(prompt), sampling, seed, samples)
     for number, passage in enumerate(passages[::samples], start=1):
         if passage.unknown:
             print(f"warning: prompt {number:,}: {unknown_warning(passage.unknown)}", file=sys.stderr)

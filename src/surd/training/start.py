@@ -6,10 +6,10 @@ from pathlib import Path
 
 from surd.data.corpus import DataSettings
 from surd.data.prepare import learn_tokenizers, prepare, survey
-from surd.data.prepare_text import learn_text_tokenizer, prepare_text
+from surd.data.prepare_text import learn_text_tokenizer, prepare_text, refuse_short
 from surd.data.survey import Survey
 from surd.data.text import HELD_OUT, TextSurvey, survey_text
-from surd.data.tokenizer import BPE, TokenizerPair, Unigram
+from surd.data.tokenizer import BPE, Characters, TokenizerPair, Unigram
 from surd.data.windows import Material
 from surd.device import default_device, default_precision
 from surd.errors import SurdError
@@ -64,7 +64,10 @@ def plan(draft: Draft) -> Plan:
             settings = replace(settings, held_out=HELD_OUT)
         text = survey_text(settings)
         recipe, reasons = derive_text(text, draft)
-        return Plan(survey=replace(text, settings=recipe.data), draft=draft, recipe=recipe, reasons=reasons)
+        text = replace(text, settings=recipe.data)
+        if isinstance(recipe.tokenizer.target, Characters):  # of others it is known once they are learnt
+            refuse_short(text, text.characters)
+        return Plan(survey=text, draft=draft, recipe=recipe, reasons=reasons)
     found = survey(settings)
     task, _ = choose_task(found, draft)
     if task.drop_copies:
