@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from surd.errors import SurdError
-from surd.recipe import Draft, Recipe, suggested
+from surd.recipe import Draft, Recipe, suggested, with_files
 from surd.recipe.file import values
 from surd.run.folder import Run
 from surd.run.translator import Translator
+from surd.run.use import opened
+from surd.run.writer import Writer
 from surd.training.events import Event, Interrupted
 from surd.training.extend import extended
 from surd.training.interrupt import stop_on_signal
@@ -19,28 +21,29 @@ from surd.training.start import plan, train_new
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Recipe", "Translator", "load", "train"]
+__all__ = ["Recipe", "Translator", "Writer", "load", "train"]
 
 GIVEN = "given in Python"
 
 
 def load(
     path: Path | str, *, device: "torch.device | None" = None, precision: Literal["auto", "bf16", "fp32"] = "auto"
-) -> Translator:
+) -> Translator | Writer:
     """The trained run in the folder `path`, ready to use: `load("en-de").translate(["A dog runs."])`.
 
-    `device` is the best one when none is given; `precision` is the number format of the activations, `auto` being
-    the faster of fp32 and bf16 there. A folder that is no run, is damaged or was written by a newer surd raises
+    What was trained on pairs is a `Translator`, what was trained on running text a `Writer`. `device` is the best one
+    when none is given; `precision` is the number format of the activations, `auto` being the faster of fp32 and bf16
+    there. A folder that is no run, is damaged or was written by a newer surd raises
     `SurdError`.
     """
-    run = Run.open(path)
-    return Translator(run=run, model=run.load_model(device, precision))
+    return opened(Run.open(path), device, precision)
 
 
 def train(
     source: Path | str | Recipe | None = None,
     target: Path | str | None = None,
     *,
+    text: Path | str | None = None,
     out: Path | str | None = None,
     dev: Sequence[Path | str] = (),
     task: str | None = None,
@@ -51,20 +54,29 @@ def train(
     settings: Mapping[str, Any] | None = None,
     resume: Path | str | None = None,
     tell: Callable[[Event], object] | None = None,
-) -> Translator:
+) -> Translator | Writer:
     """Trains as `surd train` does, and returns the trained model.
 
     `source` and `target` are two aligned files of text; `source` alone is a file of pairs (TSV, JSON lines), a recipe
-    file (NAME.toml) or a `Recipe` that names its data. The new folder `out` receives the run. `dev` is held-out text,
-    one file or two; `recipe` a `Recipe`, a file or the name of a shipped one; `minutes` a time budget; `settings`
-    changes single settings, as in `{"model.dropout": 0.2}`; `tell` is called with each event of
-    `surd.training.events`, several a second. With `resume`, a run is gone on with instead, and of the rest only
-    `settings` and `tell` are allowed. Ctrl-C writes a checkpoint before it is raised.
+    file (NAME.toml) or a `Recipe` that names its data; `text` in their place is a file of running text, for a language
+    model. The new folder `out` receives the run. `dev` is held-out text, a list of one file or two; `recipe` a
+    `Recipe`, a file or the name of a shipped one; `minutes` a time budget; `settings` changes single settings, as in
+    `{"model.dropout": 0.2}`; `tell` is called with each event of `surd.training.events`, several a second. With
+    `resume`, a run is gone on with instead, and of the rest only `settings` and `tell` are allowed. Ctrl-C writes a
+    checkpoint before it is raised.
     Mistakes in data or settings raise `SurdError` before anything is written.
     """
     told = tell or (lambda event: None)
     if resume is not None:
-        new = {"source": source, "target": target, "out": out, "dev": dev, "task": task, "columns": columns}
+        new = {
+            "source": source,
+            "target": target,
+            "text": text,
+            "out": out,
+            "dev": dev,
+            "task": task,
+            "columns": columns,
+        }
         new |= {"recipe": recipe, "minutes": minutes, "seed": seed}
         if wrong := [name for name, value in new.items() if value not in (None, ())]:
             raise SurdError(f"train: resume goes on with a run as it was begun: it does not go with {', '.join(wrong)}")
@@ -77,7 +89,7 @@ def train(
             raise SurdError("train: out is missing: name the folder to make for the run")
         folder = Path(out)
         given = {"task": task, "data.columns": columns, "training.minutes": minutes, "seed": seed, **(settings or {})}
-        draft = _drafted(source, target, dev, recipe).with_values(given, GIVEN)
+        draft = _drafted(source, target, text, dev, recipe).with_values(given, GIVEN)
         begun = partial(train_new, plan(draft), folder)
     with stop_on_signal() as stop:
         for event in begun(stop=stop):
@@ -88,7 +100,11 @@ def train(
 
 
 def _drafted(
-    source: Path | str | Recipe | None, target: Path | str | None, dev: Sequence[Path | str], recipe: Any
+    source: Path | str | Recipe | None,
+    target: Path | str | None,
+    text: Path | str | None,
+    dev: Sequence[Path | str],
+    recipe: Any,
 ) -> Draft:
     """What recipe and files ask for together; files take the place of the recipe's."""
     if isinstance(source, Recipe) or str(source).endswith(".toml"):
@@ -97,16 +113,14 @@ def _drafted(
         recipe, source = source, None
     if isinstance(dev, str | Path) or len(dev) > 2:
         raise SurdError("train: dev is a list of one or two files")
+    if text is not None and (source is not None or target is not None):
+        raise SurdError("train: text is for a language model, source and target are for pairs: give one or the other")
     if isinstance(recipe, Recipe):
         draft = Draft().with_values(values(recipe), GIVEN)
     else:
         draft = Draft() if recipe is None else suggested(recipe)
-    sides = (("source", "target"), (source, target)), (("dev_source", "dev_target"), (*dev, None, None)[:2])
-    for names, files in sides:
-        if files[0] is not None:
-            draft = draft.without(f"data.{names[0]}").without(f"data.{names[1]}")
-            found = {f"data.{name}": str(file) for name, file in zip(names, files, strict=True) if file is not None}
-            draft = draft.with_values(found, GIVEN)
-    if not draft.given("data.source"):
-        raise SurdError("train: there is nothing to train on: give source and target, or one file of pairs")
+    files = [None if file is None else str(file) for file in (text, source, target)]
+    draft = with_files(draft, files[0], [file for file in files[1:] if file], [str(file) for file in dev], GIVEN)
+    if not (draft.given("data.source") or draft.given("data.text")):
+        raise SurdError("train: there is nothing to train on: give source and target, one file of pairs, or text")
     return draft

@@ -3,9 +3,12 @@
 import torch
 from torch import nn
 
-from surd.models.seq2seq import Architecture, Seq2Seq
+from surd.models.architecture import Architecture
+from surd.models.language import Language
+from surd.models.seq2seq import Seq2Seq
 from surd.nn.ragged import Ragged
 from surd.nn.special import BOS, EOS
+from surd.nn.tying import Tying
 
 VOCABULARY = 37
 LENGTHS = (7, 3, 5, 1)
@@ -26,6 +29,21 @@ def small_model(dtype: torch.dtype = torch.float64, vocabulary: int = VOCABULARY
     shake(model)
     model.compute_dtype = dtype
     return model.to(dtype)
+
+
+def small_language(dtype: torch.dtype = torch.float64, vocabulary: int = VOCABULARY, **changes) -> Language:
+    """A decoder without a source of that size."""
+    sizes = {"d_model": 32, "heads": 4, "d_k": 8, "d_ff": 48, "decoder_layers": 2, "dropout": 0.0}
+    model = Language(Architecture(**{**sizes, "tying": Tying.OUTPUT, **changes}), vocabulary)
+    shake(model)
+    model.compute_dtype = dtype
+    return model.to(dtype)
+
+
+def windows(texts: list[list[int]]) -> tuple[Ragged, torch.Tensor]:
+    """Texts opened by BOS, and what follows each of their tokens, closed by EOS."""
+    opened = Ragged.from_lists([[BOS, *tokens] for tokens in texts])
+    return opened, Ragged.from_lists([[*tokens, EOS] for tokens in texts]).tokens
 
 
 def sentences(lengths: tuple[int, ...] = LENGTHS, vocabulary: int = VOCABULARY) -> list[list[int]]:

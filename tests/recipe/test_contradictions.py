@@ -5,7 +5,10 @@ from dataclasses import replace
 import pytest
 
 from surd.data.corpus import DataSettings
+from surd.data.tokenizer import Tokenizers
 from surd.errors import Faults
+from surd.models.architecture import Architecture
+from surd.nn.tying import Tying
 from surd.recipe import Recipe, Training, override
 from surd.recipe.contradictions import contradictions
 
@@ -84,6 +87,69 @@ def test_held_out_files_and_a_held_out_share_exclude_each_other():
     (found,) = contradictions(replace(SOUND, data=both))
     assert found.message.startswith("data.held_out and data.dev_source: one of the two")
     assert contradictions(replace(SOUND, data=replace(both, held_out=DataSettings.held_out))) == []
+
+
+TEXT = Recipe(
+    task="language",
+    data=DataSettings(text="text.txt", context=64),
+    tokenizer=Tokenizers(joint=False),
+    model=Architecture(tying=Tying.OUTPUT),
+    training=Training(steps=5000),
+)
+
+TEXT_CASES = {
+    "model.tying=all": "model.tying: a language model has one table to tie to its pre-softmax",
+    "model.position={kind='learned', length=63}": "model.position.length and data.context: every window needs as many",
+    "batch.tokens=63": "batch.tokens and data.context: a batch holds at least one window",
+    "data.held_out=3": "data.held_out: of running text a share below 1 is held out, found 3",
+    "data.context=1": "data.context: expected at least 2, found 1",
+    "data.document=word": "data.document: unknown value",
+    "sample.temperature=-1": "sample.temperature: expected a number of at least 0, found -1.0",
+    "sample.top_k=0": "sample.top_k: expected at least 1, found 0",
+    "sample.top_p=2": "sample.top_p: expected a share above 0 and up to 1, found 2.0",
+    "sample.max_length=0": "sample.max_length: expected at least 1, found 0",
+    "model.d_model=65": "model.d_model: model.position = sinusoidal needs an even width",
+    "data.source=pairs.tsv": "data.source: a language model learns from running text",
+    "data.max_length=9": "data.max_length: running text is cut into windows of data.context",
+    "data.columns=1,2": "data.columns: running text has no columns",
+    "tokenizer.joint=true": "tokenizer.joint: a language model has one tokenizer, tokenizer.target",
+    "tokenizer.source.kind=words": "tokenizer.source.kind: a language model has one tokenizer, tokenizer.target",
+    "model.encoder_layers=2": "model.encoder_layers: a language model has no encoder; its layers are",
+    "decode.beam=2": "decode.beam: a language model samples, it does not search: see sample",
+    "task=translation": "data.text: running text is for language models (task = language)",
+}
+
+
+def test_a_sound_language_model_has_none():
+    assert contradictions(TEXT) == []
+    assert override(TEXT, []) == TEXT
+
+
+@pytest.mark.parametrize("word", TEXT_CASES)
+def test_each_is_refused_by_name_for_a_language_model(word):
+    with pytest.raises(Faults) as caught:
+        override(TEXT, [word])
+    assert [line for line in caught.value.lines if line.startswith(TEXT_CASES[word])], caught.value.lines
+
+
+@pytest.mark.parametrize("word", ["data.text=a.txt", "data.context=9", "data.document=line", "sample.top_k=3"])
+def test_what_only_language_models_have_is_refused_for_pairs(word):
+    with pytest.raises(Faults) as caught:
+        override(SOUND, [word])
+    (line,) = caught.value.lines
+    assert line.startswith(f"{word.partition('=')[0]}: ") and "language models" in line
+
+
+def test_a_meaningless_value_is_not_dropped_in_silence():
+    """A recipe that was built in Python is read over by the same rules as one that was written."""
+    with pytest.raises(Faults, match=r"model\.encoder_layers: a language model has no encoder"):
+        override(replace(TEXT, model=replace(TEXT.model, encoder_layers=3)), [])
+
+
+def test_a_held_out_file_and_a_held_out_share_of_a_text_exclude_each_other():
+    both = DataSettings(text="a.txt", dev_text="b.txt", held_out=0.1)
+    (found,) = contradictions(replace(TEXT, data=both))
+    assert found.message.startswith("data.held_out and data.dev_text: one of the two")
 
 
 def test_a_training_needs_an_end():

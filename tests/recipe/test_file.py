@@ -11,6 +11,7 @@ from surd.data.batch import Batching
 from surd.data.corpus import DataSettings
 from surd.data.tokenizer import BPE, Characters, Tokenizers, Unigram, Words
 from surd.decode.decoding import Decoding
+from surd.decode.sample import Sampling
 from surd.errors import Faults, SurdError
 from surd.models.seq2seq import Architecture
 from surd.nn.norm import LayerNorm, NormOrder
@@ -20,7 +21,7 @@ from surd.optim.optimizer import AdamW
 from surd.optim.schedule import Cosine, InverseRootDecay, Paper
 from surd.recipe import Draft, Recipe, Training, find, override, read, shipped, write
 from surd.recipe.document import parse
-from surd.tasks import names
+from surd.tasks import pair_tasks
 
 BASE = Recipe(task="translation", data=DataSettings(source="/pairs.tsv"), training=Training(steps=5000))
 
@@ -49,7 +50,7 @@ def recipes(draw: st.DrawFn) -> Recipe:
     steps = draw(st.none() | st.integers(10, 10**6))
     beam = draw(st.integers(1, 50))
     return Recipe(
-        task=draw(st.sampled_from(names())),
+        task=draw(st.sampled_from([task.name for task in pair_tasks()])),
         seed=draw(st.integers(0, 2**32)),
         data=draw(
             st.builds(
@@ -94,8 +95,43 @@ def recipes(draw: st.DrawFn) -> Recipe:
     )
 
 
-@settings(max_examples=25, deadline=None)
-@given(recipe=recipes(), reason=st.text(), comment=st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"])))
+@st.composite
+def language_recipes(draw: st.DrawFn) -> Recipe:
+    """The same settings where they mean something to a language model."""
+    pairs, context = draw(recipes()), draw(st.integers(2, 10**5))
+    held_out = draw(st.sampled_from([{"dev_text": paths}, {"held_out": st.floats(0.001, 0.999)}]))
+    data = st.builds(
+        DataSettings,
+        text=paths | st.just("-"),
+        document=st.sampled_from(["text", "line"]),
+        context=st.just(context),
+        **held_out,
+    )
+    sampling = st.builds(
+        Sampling,
+        temperature=st.floats(0, 10),
+        top_k=st.none() | counts,
+        top_p=st.floats(0.01, 1),
+        max_length=counts,
+    )
+    return replace(
+        pairs,
+        task="language",
+        data=draw(data),
+        tokenizer=Tokenizers(joint=False, target=draw(tokenizers)),
+        model=replace(pairs.model, tying=draw(st.sampled_from([Tying.NONE, Tying.OUTPUT]))),
+        batch=Batching(tokens=draw(st.integers(context, 10**6))),
+        decode=Decoding(),
+        sample=draw(sampling),
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    recipe=recipes() | language_recipes(),
+    reason=st.text(),
+    comment=st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"])),
+)
 def test_every_recipe_is_read_as_it_was_written(tmp_path_factory, recipe, reason, comment):
     path = tmp_path_factory.mktemp("recipes") / "recipe.toml"
     write(recipe, path, {"model.d_model": reason, "data.source": reason}, {"model": (comment,)})

@@ -7,9 +7,18 @@ from recipe.corpora import inflections, sentences, sounds, surveyed
 
 from surd.errors import SurdError
 from surd.recipe import shipped
-from surd.tasks import guess, named, names
+from surd.tasks import guess, named, names, pair_tasks, text_tasks
 from surd.tasks.pronunciation import without_stress
 from surd.tasks.transduction import shared_pairs
+
+PAIRS = sorted(task.name for task in pair_tasks())
+
+
+def test_a_task_learns_from_pairs_or_from_running_text():
+    assert {*PAIRS, *(task.name for task in text_tasks())} == set(names())
+    assert [task.name for task in text_tasks()] == ["language"]
+    assert {named(name).use for name in PAIRS} == {"translate"}
+    assert named("language").use == "generate"
 
 
 @pytest.mark.parametrize(
@@ -46,7 +55,7 @@ def test_two_claims_are_left_to_the_user(tmp_path):
 
 def test_an_unknown_task_is_refused_with_the_nearest():
     with pytest.raises(
-        SurdError, match=r'unknown task "translate"\. Did you mean "translation"\? There is: pronunciation'
+        SurdError, match=r'unknown task "translate"\. Did you mean "translation"\? There is: language, pronunciation'
     ):
         named("translate")
 
@@ -60,7 +69,7 @@ def test_every_task_has_its_name_and_a_shipped_recipe_for_every_size(name):
     assert {task.size(pairs) for pairs in (10, 10**4, 10**6, 10**9)} <= set(shipped())
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", PAIRS)
 def test_the_right_answer_has_the_best_score(name):
     task = named(name)
     references = [["AH0 B IY1", "AH0 B EY1"], ["a small green house stands here"]]
@@ -72,7 +81,7 @@ def test_the_right_answer_has_the_best_score(name):
 
 
 def test_the_selecting_scores_are_those_of_the_field():
-    first = {name: [score.name for score in named(name).score(["b"], [["a"]])] for name in names()}
+    first = {name: [score.name for score in named(name).score(["b"], [["a"]])] for name in PAIRS}
     assert first == {
         "pronunciation": ["WER", "PER"],
         "transduction": ["accuracy", "CER"],
@@ -93,7 +102,7 @@ def test_only_arpabet_loses_its_digits(phones, bare):
 
 
 def test_copies_are_dropped_for_translation_alone():
-    assert [name for name in names() if named(name).drop_copies] == ["translation"]
+    assert [name for name in PAIRS if named(name).drop_copies] == ["translation"]
 
 
 def test_shared_pairs():

@@ -1,12 +1,12 @@
 """A training that was stopped and taken up again is the training that was never stopped, to the last bit."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from training.tiny import tiny, write_pairs
+from training.tiny import tiny, tiny_text, write_pairs, write_text
 
 from surd.errors import SurdError
 from surd.files import load_tensors
@@ -52,6 +52,15 @@ def new(folder: Path, out: str, *words: str, last: int | None = None) -> Sitting
     return sitting.watch(train_new(plan(tiny(source, *SETTINGS, *words)), folder / out, sitting.stop))
 
 
+def new_text(folder: Path, out: str, *words: str, last: int | None = None) -> Sitting:
+    """A new training of a language model in `folder/out`."""
+    text = folder / "text.txt"
+    if not text.exists():
+        write_text(text)
+    sitting = Sitting(last)
+    return sitting.watch(train_new(plan(tiny_text(text, *SETTINGS, *words)), folder / out, sitting.stop))
+
+
 def more(run: Path, last: int | None = None) -> Sitting:
     """The training in that folder taken up again."""
     sitting = Sitting(last)
@@ -64,9 +73,10 @@ def weights(run: Path, step: int) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.usefixtures("compiled")
-def test_stopping_and_going_on_changes_no_bit(tmp_path: Path) -> None:
-    straight = new(tmp_path, "straight")
-    stopped = new(tmp_path, "stopped", last=10)
+@pytest.mark.parametrize("begin", [new, new_text], ids=["pairs", "running text"])
+def test_stopping_and_going_on_changes_no_bit(begin: Callable[..., Sitting], tmp_path: Path) -> None:
+    straight = begin(tmp_path, "straight")
+    stopped = begin(tmp_path, "stopped", last=10)
     assert [event.step for event in stopped.of(Interrupted)] == [10]
     assert Checkpoints(tmp_path / "stopped" / "checkpoints").steps() == [8, 10]
     moved = (tmp_path / "stopped").rename(tmp_path / "moved")

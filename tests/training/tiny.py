@@ -35,3 +35,33 @@ def tiny(source: Path, *words: str) -> Draft:
     """The draft of such a training, with more settings laid over it."""
     draft = Draft().with_values({"task": "transduction", "data.source": str(source)}, "given in a test")
     return draft.with_words([*WORDS, *words])
+
+
+TEXT_WORDS = [
+    "data.context=16",
+    "model.d_model=32",
+    "model.heads=2",
+    "model.d_ff=64",
+    "model.decoder_layers=1",
+    "model.dropout=0.1",
+    "batch.tokens=256",
+    "training.precision=fp32",
+    "training.schedule.rate=0.005",
+    "training.schedule.warmup=4",
+    "training.average=2",
+    "sample.max_length=40",
+]
+"""Settings for a small language model."""
+
+
+def write_text(path: Path, lines: int = 300) -> Path:
+    """A file of that many lines of words, the same at every call."""
+    draw = random.Random(lines)
+    words = ["the", "cat", "dog", "sees", "a", "bird", "and", "sings"]
+    path.write_text("".join(" ".join(draw.choices(words, k=draw.randint(2, 6))) + ".\n" for _ in range(lines)))
+    return path
+
+
+def tiny_text(text: Path, *words: str) -> Draft:
+    """The draft of a language model of that text, with more settings laid over it."""
+    return Draft().with_values({"data.text": str(text)}, "given in a test").with_words([*TEXT_WORDS, *words])

@@ -62,7 +62,7 @@ class Narrator:
                 self.say(f"step {event.step:,}: {event.sentence}")
             case Evaluated():
                 if event.best:
-                    self._best = f"best {number(event.scores[0])}"
+                    self._best = f"best {event.scores[0]}"
                 self.say(evaluated(event))
             case Interrupted():
                 self.say(f"stopped after update {event.step:,}; go on with: {resume_line(event.run)}")
@@ -107,9 +107,10 @@ def progress_line(event: "Progress", best: str) -> str:
 def started(event: "Started") -> Iterable[str]:
     """What is known before the first update."""
     shared = f", {event.shared:,} more are saved by tying" if event.shared else ""
+    sequences, held_out = event.units
     yield f"{event.parameters:,} parameters{shared}"
     yield (
-        f"{event.pairs:,} pairs in {event.epoch_batches:,} batches an epoch; {event.held_out:,} held-out sources; "
+        f"{event.sequences:,} {sequences} in {event.epoch_batches:,} batches an epoch; {event.held_out:,} {held_out}; "
         f"{event.device}, {event.precision}, {event.threads} threads"
     )
     yield (
@@ -129,28 +130,23 @@ def started(event: "Started") -> Iterable[str]:
 
 def evaluated(event: "Evaluated") -> str:
     """One line about held-out text."""
-    scores = ", ".join(map(number, event.scores))
+    scores = ", ".join(map(str, event.scores))
     mark = "best so far" if event.best else f"{event.waited} since the best"
-    return f"step {event.step:,}: held-out nll {event.nll:.3f}, {scores} (greedy, {event.lines:,} sources; {mark})"
+    return f"step {event.step:,}: held-out nll {event.nll:.3f}, {scores} ({event.basis}; {mark})"
 
 
 def finished(event: "Finished") -> Iterable[str]:
     """How a training ended, and what to do with it."""
     yield f"finished after {event.step:,} updates and {duration(event.seconds)}: {event.why}"
     if len(event.candidates) > 1:
-        yield "; ".join(f"{one.name}: {number(one.scores[0])}" for one in event.candidates)
-    yield f"the model: {event.chosen}; its scores on {event.lines:,} held-out sources follow"
+        yield "; ".join(f"{one.name}: {one.scores[0]}" for one in event.candidates)
+    yield f"the model: {event.chosen}; its scores on {event.basis} follow"
 
 
 def score_lines(scores: "Iterable[Score]") -> Iterable[str]:
     """Final scores, each with its signature."""
     for score in scores:
-        yield f"{number(score)}  {score.signature}"
-
-
-def number(score: "Score") -> str:
-    """A score by name."""
-    return f"{score.name} {score.value:.2f}"
+        yield f"{score}  {score.signature}"
 
 
 def resume_line(run: Path) -> str:

@@ -1,4 +1,4 @@
-"""`surd score`: how good a run is on text with references, and whether it differs from another."""
+"""`surd score`: how good a run is on a text, and whether it differs from another."""
 
 import json
 import sys
@@ -28,14 +28,15 @@ def score(
     length_penalty: float | None = None,
     json: bool = False,
 ) -> None:
-    """Scores a trained run on sources with references; --against tells whether another system differs.
+    """Scores a trained run: outputs against references, or a language model by what it makes of a text.
 
     Parameters
     ----------
     run
         The folder of a trained run.
     source
-        A file of sources, or of whole pairs (TSV or JSON lines). Lines with the same source are references of one.
+        A file of sources, or of whole pairs (TSV or JSON lines), or of running text for a language model. Lines with
+        the same source are references of one.
     reference
         The file of references, line by line beside the sources.
     against
@@ -73,7 +74,7 @@ def as_table(report: "Report") -> str:
 
 
 def _row(score: "Score") -> list[str]:
-    return [score.name, f"{score.value:.2f}", score.signature]
+    return [score.name, f"{score.value:.{score.digits}f}", score.signature]
 
 
 def _comparison(report: "Report") -> str:

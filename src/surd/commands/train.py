@@ -1,4 +1,4 @@
-"""`surd train`: from pairs of text to a trained run."""
+"""`surd train`: from pairs of text, or from running text, to a trained run."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -24,6 +24,7 @@ GIVEN = "given on the command line"
 def train(
     *words: Annotated[str, Parameter(name="SOURCE [TARGET] [a.b=value ...]", allow_leading_hyphen=True)],
     out: Path | None = None,
+    text: str | None = None,
     dev: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
     task: str | None = None,
     columns: str | None = None,
@@ -33,7 +34,7 @@ def train(
     plan: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     resume: Path | None = None,
 ) -> int:
-    """Trains a model on pairs of text: two aligned files, one of pairs (TSV, JSON lines), or a recipe that names them.
+    """Trains on pairs of text (two files, one TSV or JSON lines) or, with --text, a language model on running text.
 
     Parameters
     ----------
@@ -42,10 +43,12 @@ def train(
         "-" is standard input. Then settings of the recipe, such as model.dropout=0.2.
     out
         The folder to make for the run.
+    text
+        A file of running text in place of pairs: the model learns to go on with it.
     dev
         Held-out text, in one file or two like the training text; without it a part of the training text is held out.
     task
-        What the pairs are (translation, pronunciation, transduction), where the guess from the data is wrong.
+        What the data are (translation, pronunciation, transduction, language), where the guess from them is wrong.
     columns
         Which columns of a TSV to read: "1+2,3" joins columns 1 and 2 as the source; column 3 is the target.
     recipe
@@ -63,12 +66,12 @@ def train(
     held_out, more = sorted_words(dev or [])
     settings += more
     if resume is not None:
-        given = {"files": paths, "--out": out, "--dev": held_out, "--task": task, "--columns": columns}
+        given = {"files": paths, "--out": out, "--text": text, "--dev": held_out, "--task": task, "--columns": columns}
         given |= {"--recipe": recipe, "--minutes": minutes, "--seed": seed, "--plan": plan}
         if wrong := [name for name, value in given.items() if value not in (None, False, [])]:
             raise SurdError(f"--resume goes on with a run as it was begun: it does not go with {', '.join(wrong)}")
         return go_on(resume, settings)
-    draft = drafted(paths, held_out, recipe, settings, task=task, columns=columns, minutes=minutes, seed=seed)
+    draft = drafted(paths, text, held_out, recipe, settings, task=task, columns=columns, minutes=minutes, seed=seed)
     if out is None and not plan:
         raise SurdError("--out is missing: name the folder to make for the run (or use --plan, which writes nothing)")
     return print_plan(draft) if plan or out is None else begin(draft, out)
@@ -93,6 +96,7 @@ def options() -> list[str]:
 
 def drafted(
     paths: list[str],
+    text: str | None,
     held_out: list[str],
     recipe: str | None,
     settings: list[str],
@@ -103,13 +107,15 @@ def drafted(
     seed: int | None,
 ) -> "Draft":
     """Everything that was asked for, before the data are seen."""
-    from surd.recipe import Draft, suggested
+    from surd.recipe import Draft, suggested, with_files
 
     faults = []
     if len(paths) == 1 and paths[0].endswith(".toml"):
         if recipe is not None:
             faults.append(f"two recipes: {paths[0]} and --recipe {recipe}")
         recipe, paths = paths[0], []
+    if text is not None and paths:
+        faults.append(f"--text names running text, for a language model: it does not go with {', '.join(paths)}")
     if len(paths) > 2:
         faults.append(f"expected one file of pairs, or a source and a target, found {len(paths)}: {', '.join(paths)}")
     if len(held_out) > 2:
@@ -117,15 +123,14 @@ def drafted(
     if faults:
         raise Faults(faults)
     draft = suggested(recipe) if recipe is not None else Draft()
-    for sides, names in ((paths, ("source", "target")), (held_out, ("dev_source", "dev_target"))):
-        if sides:  # files given here take the place of all of the recipe's, also where they are fewer
-            draft = draft.without(f"data.{names[0]}").without(f"data.{names[1]}")
-            draft = draft.with_values({f"data.{name}": side for name, side in zip(names, sides, strict=False)}, GIVEN)
+    draft = with_files(draft, text, paths, held_out, GIVEN)
     values = {"task": task, "data.columns": columns, "training.minutes": minutes, "seed": seed}
     draft = draft.with_values(values, GIVEN).with_words(settings)
-    if not draft.given("data.source"):
+    if not (draft.given("data.source") or draft.given("data.text")):
         after = " (all files between --dev and the next option are held-out text)" if held_out else ""
-        raise SurdError(f"there is nothing to train on: name a source and a target file, or one file of pairs{after}")
+        raise SurdError(
+            f"there is nothing to train on: name a source and a target file, one file of pairs, or --text{after}"
+        )
     return draft
 
 
@@ -173,8 +178,16 @@ def follow(training: "Callable[[Stop], Iterable[Event]]", run: Path) -> int:
     if isinstance(last, Finished):
         for line in score_lines(last.scores):
             print(line)
-        print(f"use it: surd translate {run} < INPUT > OUTPUT", file=sys.stderr)
+        print(f"use it: {use_line(run)}", file=sys.stderr)
     return status
+
+
+def use_line(run: Path) -> str:
+    """The command that uses a trained run."""
+    from surd.run import Run
+
+    use = Run.open(run).task.use
+    return f"surd {use} {run} --prompt TEXT" if use == "generate" else f"surd {use} {run} < INPUT > OUTPUT"
 
 
 def print_plan(draft: "Draft") -> int:
@@ -204,8 +217,9 @@ def recipe_lines(plan: "Plan", defaults: bool) -> Iterable[str]:
 def estimate_lines(estimate: "Estimate") -> Iterable[str]:
     """The expected time, and how it was found."""
     shared = f", {estimate.shared:,} more are saved by tying" if estimate.shared else ""
-    source, target = estimate.vocabularies
-    yield f"{estimate.parameters:,} parameters{shared}; vocabularies of {source:,} and {target:,}"
+    sizes = " and ".join(f"{size:,}" for size in estimate.vocabularies)
+    a = "vocabularies" if len(estimate.vocabularies) > 1 else "a vocabulary"
+    yield f"{estimate.parameters:,} parameters{shared}; {a} of {sizes}"
     costs, each = estimate.costs, 1000 * estimate.costs.update
     yield f"at most {estimate.steps:,} updates ({estimate.epochs:.1f} epochs), about {duration(estimate.seconds)} here"
     yield (

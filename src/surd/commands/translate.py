@@ -55,9 +55,9 @@ def translate(
     beam = chosen_beam(beam, greedy)
     path = chosen_source(source)
     lines = standard_input() if path == "-" else file_lines(path)
-    import surd
+    from surd.run import Run, use
 
-    translator = surd.load(run)
+    translator = use.translator(Run.open(run))
     decoding = translator.decoding(beam, length_penalty)
     if note := translator.run.note():
         print(f"note: {note}", file=sys.stderr)

@@ -13,12 +13,12 @@ from surd.nn.ragged import Ragged
 
 @dataclass(frozen=True, kw_only=True)
 class Batching:
-    """How pairs are put together for one step."""
+    """How pairs, or windows of running text, are put together for one step."""
 
     tokens: int = 8192
     """At most this many padded tokens a side: rows x longest, counted for the source and for the target."""
     pool: int = 1_000_000
-    """How many pairs are sorted by length together; a larger pool means less padding and more memory."""
+    """How many pairs or windows are sorted by length together; a larger pool means less padding and more memory."""
 
     def __post_init__(self) -> None:
         faults = [
@@ -45,6 +45,11 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.numbers)
+
+    @property
+    def inputs(self) -> tuple[Ragged, Ragged]:
+        """What a model reads."""
+        return self.source, self.target
 
     @property
     def tokens(self) -> int:

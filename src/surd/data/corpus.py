@@ -4,19 +4,23 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import Literal
 
 from surd.data.lines import Complaints, Input, missing
 from surd.errors import Faults
 
 Pair = tuple[str, str]
 COMPRESSED = (".gz", ".xz", ".zst")
+PAIRS = ("source", "target", "dev_source", "dev_target")
+FILES = (*PAIRS, "text", "dev_text")
+"""Settings that name files: those of pairs, and all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataSettings:
     """Which text to train on, and what of it to leave out."""
 
-    source: str
+    source: str | None = None
     """The file of source lines, or of whole pairs (TSV or JSON lines); "-" is standard input."""
     target: str | None = None
     """The file of target lines; nothing when `source` holds both sides."""
@@ -24,11 +28,19 @@ class DataSettings:
     """Held-out sources, or held-out pairs; nothing to hold out pairs of the training text."""
     dev_target: str | None = None
     """Held-out targets."""
+    text: str | None = None
+    """The file of running text that a language model learns from; "-" is standard input."""
+    dev_text: str | None = None
+    """Held-out running text; nothing to hold out the end of the training text."""
     columns: str | None = None
     """What of a TSV line or JSON object to read: "1+2,3" joins columns 1 and 2 as source; column 3 is the target."""
+    document: Literal["text", "line"] = "text"
+    """What goes on without a break: the whole `text`, line ends included, or each `line` by itself (names, titles)."""
+    context: int = 256
+    """Tokens of running text that a model reads at once: documents are cut into windows of so many."""
     held_out: float = 0.05
-    """How many sources to hold out: a share below 1 (then 2 to 2,000 of them), or a number; only without held-out
-    files."""
+    """What to hold out, only without held-out files: of pairs a share below 1 of the sources (then 2 to 2,000 of them)
+    or a number of them, of running text a share from its end."""
     max_length: int = 256
     """Pairs with more tokens than this on a side are left out."""
     max_ratio: float = 6.0
@@ -36,6 +48,14 @@ class DataSettings:
 
     def __post_init__(self) -> None:
         faults = []
+        if self.source is None and self.text is None:
+            faults.append("source: missing; pairs are named by source, running text for a language model by text")
+        if self.text is not None and (pairs := [name for name in PAIRS if getattr(self, name) is not None]):
+            faults.append(f"text: one model learns from running text or from pairs, found {', '.join(pairs)} beside it")
+        if self.dev_text is not None and self.text is None:
+            faults.append("dev_text: there is no text to go with it")
+        if self.context < 2:
+            faults.append(f"context: expected at least 2, found {self.context}")
         if self.held_out <= 0 or (self.held_out >= 1 and self.held_out != int(self.held_out)):
             faults.append(f"held_out: expected a share between 0 and 1 or a whole number, found {self.held_out}")
         if self.max_length < 1:
@@ -44,8 +64,10 @@ class DataSettings:
             faults.append(f"max_ratio: expected more than 1, found {self.max_ratio}")
         if self.dev_target is not None and self.dev_source is None:
             faults.append("dev_target: there is no dev_source to go with it")
-        if [self.source, self.target, self.dev_source, self.dev_target].count("-") > 1:
-            faults.append("source: standard input can be read for one of the files only")
+        if [getattr(self, name) for name in FILES].count("-") > 1:
+            faults.append(
+                f"{'source' if self.text is None else 'text'}: standard input can be read for one of the files only"
+            )
         if self.columns is not None:
             if self.target is not None:
                 faults.append("columns: nothing to choose from, source and target are files of their own")

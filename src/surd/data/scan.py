@@ -127,6 +127,7 @@ class Scan:
 
 def _open(settings: DataSettings) -> tuple[Corpus, Corpus | None]:
     """The corpus and the held-out one; paths that are wrong in either are told together."""
+    assert settings.source is not None, "pairs were asked for"
     asked = [(settings.source, settings.target)]
     if settings.dev_source is not None:
         asked.append((settings.dev_source, settings.dev_target))

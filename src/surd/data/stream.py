@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import BinaryIO, ClassVar, Self
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ import torch
 from surd.data.batch import Batch, Batching, blocks, by_length, cut
 from surd.data.clean import Report
 from surd.data.hold_out import HeldOut
+from surd.data.memory_map import mapped
 from surd.errors import SurdError
 from surd.files import read_bytes, read_json, write_atomic, write_json
 from surd.nn.ragged import Ragged
@@ -34,8 +35,8 @@ class Table:
         self._ids, self._starts = {}, {}
         for side in SIDES:
             tokens = about[f"{side}_tokens"]
-            self._ids[side] = _mapped(folder / f"{name}.{side}.ids", about[f"{side}_type"], tokens)
-            self._starts[side] = _mapped(folder / f"{name}.{side}.starts", "int64", self.pairs + 1)
+            self._ids[side] = mapped(folder / f"{name}.{side}.ids", about[f"{side}_type"], tokens)
+            self._starts[side] = mapped(folder / f"{name}.{side}.starts", "int64", self.pairs + 1)
 
     def tokens(self, side: str) -> int:
         """Tokens on one side, the EOS of each sequence included."""
@@ -118,6 +119,9 @@ def write_index(folder: Path, train: dict, held_out: dict, texts: Sequence[HeldO
 class Prepared:
     """A prepared corpus: training batches, held-out batches and held-out texts."""
 
+    units: ClassVar[tuple[str, str]] = ("pairs", "held-out sources")
+    """What `sequences` and `held_out_sequences` count."""
+
     def __init__(self, folder: Path | str) -> None:
         folder = Path(folder)
         about = read_json(folder / INDEX)
@@ -136,6 +140,16 @@ class Prepared:
     def pairs(self) -> int:
         """How many pairs there are to train on."""
         return self._train.pairs
+
+    @property
+    def sequences(self) -> int:
+        """The same, by the name that it has for running text too."""
+        return self.pairs
+
+    @property
+    def held_out_sequences(self) -> int:
+        """Held-out sources."""
+        return len(self.texts)
 
     @property
     def source_tokens(self) -> int:
@@ -179,15 +193,3 @@ def _cut_pool(table: Table, numbers: np.ndarray, batching: Batching, tie: np.nda
     order = by_length(source, target, tie)
     bounds = cut(source[order], target[order], batching.tokens)
     return [numbers[order[first:last]] for first, last in pairwise(bounds)]
-
-
-def _mapped(path: Path, kind: str, items: int) -> np.ndarray:
-    """A file as an array that is read only where it is looked at; its size must be what the index says."""
-    expected = np.dtype(kind).itemsize * items
-    try:
-        found = path.stat().st_size
-    except OSError as error:
-        raise SurdError(f"{path}: {(error.strerror or str(error)).lower()}; prepare the data again.") from None
-    if found != expected:
-        raise SurdError(f"{path}: damaged, {found:,} bytes instead of {expected:,}; prepare the data again.")
-    return np.asarray(np.memmap(path, kind, "r")) if items else np.zeros(0, kind)

@@ -160,7 +160,7 @@ TokenizerKind = BPE | Unigram | Characters | Words
 
 @dataclass(frozen=True, kw_only=True)
 class Tokenizers:
-    """The tokenizers of both sides."""
+    """The tokenizers of both sides; a language model has that of the target alone."""
 
     joint: bool = True
     """One vocabulary for both sides, learnt from both; three-way tying needs it."""

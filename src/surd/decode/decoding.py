@@ -70,12 +70,16 @@ class Cache(Protocol):
     def keep(self, sentences: Int[Tensor, " kept"]) -> None: ...
 
 
-class Model(Protocol):
-    """A model that reads sources at once and writes one token at a time; `surd.models.seq2seq` is one."""
+class Trainable(Protocol):
+    """A model that can be in training, which changes what it computes."""
 
     training: bool
 
     def train(self, mode: bool = True) -> Any: ...
+
+
+class Model(Trainable, Protocol):
+    """A model that reads sources at once and writes one token at a time; `surd.models.seq2seq` is one."""
 
     def parameters(self) -> Iterator[Tensor]: ...
 
@@ -94,7 +98,7 @@ def begin(model: Model, sources: Sequence[Sequence[int]], beam: int) -> tuple[Ca
 
 
 @contextmanager
-def evaluating(model: Model) -> Generator[None]:
+def evaluating(model: Trainable) -> Generator[None]:
     """Dropout and gradients off inside; afterwards the model is in the mode it came in.
 
     Not `inference_mode`: what a model caches inside (position tables, cast weights) could never be trained through.

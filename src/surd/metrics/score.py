@@ -20,6 +20,11 @@ class Score:
     signature: str
     """Everything that the number depends on, in sacreBLEU's form `key:value|key:value`."""
     higher_is_better: bool
+    digits: int = 2
+    """Decimals that are worth reading."""
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.value:.{self.digits}f}"
 
     def better_than(self, other: "Score") -> bool:
         """Whether this score is strictly better than another of the same metric."""

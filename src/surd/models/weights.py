@@ -8,20 +8,20 @@ from torch import Tensor
 
 from surd.errors import SurdError
 from surd.files import load_tensors, save_tensors
-from surd.models.seq2seq import Seq2Seq
+from surd.models.model import Model
 
 
-def weights_of(model: Seq2Seq) -> dict[str, Tensor]:
+def weights_of(model: Model) -> dict[str, Tensor]:
     """The model's weights by name; of a shared Parameter only its first name."""
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
-def save_weights(model: Seq2Seq, path: Path, metadata: Mapping[str, str] | None = None) -> None:
+def save_weights(model: Model, path: Path, metadata: Mapping[str, str] | None = None) -> None:
     """Writes the weights to `path`, whole or not at all."""
     save_tensors(path, weights_of(model), dict(metadata or {}))
 
 
-def set_weights(model: Seq2Seq, weights: Mapping[str, Tensor], origin: str) -> None:
+def set_weights(model: Model, weights: Mapping[str, Tensor], origin: str) -> None:
     """Copies `weights` into the model; `origin` names them in the message if names or shapes differ."""
     own = weights_of(model)
     faults = [f"{name}: missing" for name in own if name not in weights]
@@ -39,6 +39,6 @@ def set_weights(model: Seq2Seq, weights: Mapping[str, Tensor], origin: str) -> N
     model.verify_ties()
 
 
-def load_weights(model: Seq2Seq, path: Path) -> None:
+def load_weights(model: Model, path: Path) -> None:
     """Reads `path` into the model."""
     set_weights(model, load_tensors(path), str(path))

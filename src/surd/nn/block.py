@@ -1,4 +1,4 @@
-"""One layer of encoder or decoder: sub-layers joined to the residual stream."""
+"""One layer of encoder or decoder, with a source or without: sub-layers joined to the residual stream."""
 
 from collections.abc import Callable
 
@@ -99,4 +99,29 @@ class DecoderLayer(nn.Module):
         """One new target token a row."""
         x = self.attention_residual(x, lambda h: self.attention.step(h, past))
         x = self.cross_residual(x, lambda h: self.cross.step(h, *source, memory_mask))
+        return self.feedforward_residual(x, self.feedforward)
+
+
+class CausalLayer(nn.Module):
+    """Causal self-attention, then feed-forward: a decoder that has no source."""
+
+    def __init__(self, attention: SelfAttention, feedforward: PositionWise, residual: Callable[[], Residual]):
+        super().__init__()
+        self.attention, self.feedforward = attention, feedforward
+        self.attention_residual, self.feedforward_residual = residual(), residual()
+
+    def forward(
+        self, x: Float[Tensor, "total d_model"], layout: Layout, mask: Mask, past: KeysValues | None = None
+    ) -> Float[Tensor, "total d_model"]:
+        x = self.attention_residual(x, lambda h: self.attention(h, layout, mask, past))
+        return self.feedforward_residual(x, self.feedforward)
+
+    def expect(self, x: Signal, causal: Sight, tape: Tape) -> Signal:
+        """What `forward` does to a signal."""
+        x = self.attention_residual.expect(x, lambda h: self.attention.expect(h, causal, tape), tape)
+        return self.feedforward_residual.expect(x, lambda h: self.feedforward.expect(h, tape), tape)
+
+    def step(self, x: Float[Tensor, "rows d_model"], past: KeysValues) -> Float[Tensor, "rows d_model"]:
+        """One new token a row."""
+        x = self.attention_residual(x, lambda h: self.attention.step(h, past))
         return self.feedforward_residual(x, self.feedforward)

@@ -1,4 +1,4 @@
-"""What incremental decoding remembers: keys and values of past target tokens, and those of the source."""
+"""What incremental decoding remembers: keys and values of past tokens, and those of the source where there is one."""
 
 from dataclasses import dataclass
 
@@ -13,26 +13,27 @@ GROWTH = 16
 
 
 class KeysValues:
-    """Keys and values of the target tokens seen so far in one layer, `(rows, heads, seen, d_k)` each."""
+    """Keys and values of the tokens seen so far in one layer, `(rows, heads, seen, d_k)` each."""
 
     def __init__(self):
         self.seen = 0
         self.store: Tensor | None = None  # (2, rows, heads, capacity, d_k)
 
     def append(
-        self, key: Float[Tensor, "rows heads 1 d_k"], value: Float[Tensor, "rows heads 1 d_k"]
+        self, key: Float[Tensor, "rows heads new d_k"], value: Float[Tensor, "rows heads new d_k"]
     ) -> tuple[Float[Tensor, "rows heads seen d_k"], Float[Tensor, "rows heads seen d_k"]]:
-        """Adds one position and returns all of them."""
-        if self.store is None or self.seen == self.store.shape[3]:
-            rows, heads, _, d_k = key.shape
-            grown = key.new_empty(2, rows, heads, self.seen + GROWTH, d_k)
+        """Adds the next positions, mostly one, and returns all of them."""
+        rows, heads, new, d_k = key.shape
+        end = self.seen + new
+        if self.store is None or end > self.store.shape[3]:
+            grown = key.new_empty(2, rows, heads, end - 1 + GROWTH, d_k)
             if self.store is not None:
-                grown[:, :, :, : self.seen] = self.store
+                grown[:, :, :, : self.seen] = self.store[:, :, :, : self.seen]
             self.store = grown
-        self.store[0, :, :, self.seen] = key[:, :, 0]
-        self.store[1, :, :, self.seen] = value[:, :, 0]
-        self.seen += 1
-        return self.store[0, :, :, : self.seen], self.store[1, :, :, : self.seen]
+        self.store[0, :, :, self.seen : end] = key
+        self.store[1, :, :, self.seen : end] = value
+        self.seen = end
+        return self.store[0, :, :, :end], self.store[1, :, :, :end]
 
     def select(self, rows: Int[Tensor, " rows"]) -> None:
         """Row i continues what row `rows[i]` was."""
@@ -69,3 +70,20 @@ class Cache:
         self.source = [(key[sentences], value[sentences]) for key, value in self.source]
         added = self.mask.added
         self.mask = Mask(None if added is None else added[sentences], self.mask.keys[sentences])
+
+
+@dataclass
+class Past:
+    """What a decoder without a source needs besides its tokens; every row has read as many of them."""
+
+    layers: list[KeysValues]
+
+    @property
+    def position(self) -> int:
+        """How many tokens have been read."""
+        return self.layers[0].seen
+
+    def keep(self, rows: Int[Tensor, " kept"]) -> None:
+        """Forgets all rows but these."""
+        for layer in self.layers:
+            layer.select(rows)

@@ -16,7 +16,7 @@ from surd.nn.multihead import CrossAttention, SelfAttention
 from surd.nn.position import LearnedTable
 from surd.nn.score import AdditiveScore
 from surd.nn.special import PAD
-from surd.nn.stack import Decoder, Encoder
+from surd.nn.stack import CausalDecoder, Decoder, Encoder
 from surd.part import Part
 
 Role = Literal["table", "softmax", "query", "key", "value", "mix", "inner", "outer"]
@@ -254,7 +254,7 @@ _STACKED: dict[tuple[Role, int], tuple[Role, ...]] = {
 
 def linears(model: nn.Module) -> Iterator[tuple[Linear, Matrix]]:
     """Every linear layer of a model, as a whole, by the role of its first projection."""
-    stacks = [module for module in model.modules() if isinstance(module, Encoder | Decoder)]
+    stacks = [module for module in model.modules() if isinstance(module, Encoder | Decoder | CausalDecoder)]
     for module in model.modules():
         depth = next((stack.branches for stack in stacks if any(module is inner for inner in stack.modules())), 1)
         match module:

@@ -122,10 +122,16 @@ class SelfAttention(nn.Module):
         self.fit = Fit(shape)
         self.output = Linear(shape.heads * shape.d_k, (shape.d_model,))
 
-    def forward(self, x: Float[Tensor, "total d_model"], layout: Layout, mask: Mask) -> Float[Tensor, "total d_model"]:
+    def forward(
+        self, x: Float[Tensor, "total d_model"], layout: Layout, mask: Mask, past: KeysValues | None = None
+    ) -> Float[Tensor, "total d_model"]:
+        """`past`, empty as yet, is given what later steps need; the sequences must then be of one length."""
         parts = (self.heads, self.shared, self.shared)
         query, key, value = split_heads(self.query_key_value(x), layout, parts)
-        mixed = self.fit(self.fit.queries(query, mask.keys), self.fit.keys(key), value, mask.added)
+        key = self.fit.keys(key)
+        if past is not None:
+            past.append(key, value)
+        mixed = self.fit(self.fit.queries(query, mask.keys), key, value, mask.added)
         return self.output(merge_heads(mixed, layout))
 
     def expect(self, x: Signal, sight: Sight, tape: Tape) -> Signal:

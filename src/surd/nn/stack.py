@@ -8,8 +8,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from surd.measure.signal import Signal, Tape
-from surd.nn.block import DecoderLayer, EncoderLayer
-from surd.nn.cache import Cache, KeysValues
+from surd.nn.block import CausalLayer, DecoderLayer, EncoderLayer
+from surd.nn.cache import Cache, KeysValues, Past
 from surd.nn.mask import causal_mask, padding_mask
 from surd.nn.mixing import Sight
 from surd.nn.norm import NormLayer
@@ -92,4 +92,46 @@ class Decoder(nn.Module):
         """One new target token a row."""
         for layer, past, source in zip(self.layers, cache.past, cache.source, strict=True):
             x = layer.step(x, past, source, cache.mask)
+        return self.norm(x)
+
+
+class CausalDecoder(nn.Module):
+    """Positions see earlier ones of their own sequence; there is no source."""
+
+    layers: Sequence[CausalLayer]
+
+    def __init__(self, layers: list[CausalLayer], norm: LastNorm):
+        super().__init__()
+        self.layers, self.norm = cast(Sequence[CausalLayer], nn.ModuleList(layers)), norm
+
+    @property
+    def branches(self) -> int:
+        """How many sub-layers add to the residual stream."""
+        return 2 * len(self.layers)
+
+    def forward(
+        self, x: Float[Tensor, "total d_model"], layout: Layout, past: Past | None = None
+    ) -> Float[Tensor, "total d_model"]:
+        """`past`, empty as yet, is given what later steps need; the sequences must then be of one length."""
+        mask = causal_mask(layout.longest, x.dtype, x.device)
+        remembered = [None] * len(self.layers) if past is None else past.layers
+        for layer, memory in zip(self.layers, remembered, strict=True):
+            x = layer(x, layout, mask, memory)
+        return self.norm(x)
+
+    def expect(self, x: Signal, tape: Tape) -> Signal:
+        """What `forward` does to a signal."""
+        causal = Sight(torch.ones_like(x.products).tril())
+        for layer in self.layers:
+            x = layer.expect(x, causal, tape)
+        return x if isinstance(self.norm, nn.Identity) else self.norm.expect(x, tape)
+
+    def start(self) -> Past:
+        """Nothing read yet."""
+        return Past([KeysValues() for _ in self.layers])
+
+    def step(self, x: Float[Tensor, "rows d_model"], past: Past) -> Float[Tensor, "rows d_model"]:
+        """One new token a row."""
+        for layer, memory in zip(self.layers, past.layers, strict=True):
+            x = layer.step(x, memory)
         return self.norm(x)

@@ -1,4 +1,6 @@
-"""Weight tying: which of the three big matrices of a translator are one Parameter, declared, made and verified.
+"""Weight tying: which of a model's big matrices are one Parameter, declared, made and verified.
+
+A translator has three (the tables of source and target, and the pre-softmax projection), a language model two.
 
 A tie is one `Parameter` object under several names. It is counted once, stepped once and stored once; whatever replaces
 one name by another object breaks it silently, so `verify` is called after each operation that could.
@@ -18,7 +20,7 @@ class Tying(StrEnum):
     NONE = "none"
     """Source table, target table and pre-softmax projection are three matrices."""
     OUTPUT = "output"
-    """The target table is the pre-softmax projection. Press & Wolf 2017; Inan et al. 2016."""
+    """The target table, or the only one, is the pre-softmax projection. Press & Wolf 2017; Inan et al. 2016."""
     ALL = "all"
     """Source table = target table = projection; needs one joint vocabulary. Vaswani et al. 2017, section 3.4."""
 
@@ -34,17 +36,18 @@ def first_gain(tying: Tying, order: NormOrder, d_model: int) -> float:
     return d_model**-0.25 if order is NormOrder.PRE and tying is not Tying.NONE else 1.0
 
 
-def tie(tying: Tying, source: Embedding, target: Embedding, projection: nn.Module) -> None:
-    """Makes the declared names one Parameter: the target's table."""
+def tie(tying: Tying, source: Embedding | None, target: Embedding, projection: nn.Module) -> None:
+    """Makes the declared names one Parameter: the target's table. A language model has no source."""
     if tying is not Tying.NONE:
         projection.weight = target.table
-    if tying is Tying.ALL:
+    if tying is Tying.ALL and source is not None:
         source.table = target.table
 
 
-def verify(tying: Tying, source: Embedding, target: Embedding, projection: nn.Module) -> None:
+def verify(tying: Tying, source: Embedding | None, target: Embedding, projection: nn.Module) -> None:
     """Asserts that exactly the declared names are one Parameter."""
     assert (projection.weight is target.table) == (tying is not Tying.NONE), (
         f"output tie differs from tying = {tying.value}"
     )
-    assert (source.table is target.table) == (tying is Tying.ALL), f"source tie differs from tying = {tying.value}"
+    if source is not None:
+        assert (source.table is target.table) == (tying is Tying.ALL), f"source tie differs from tying = {tying.value}"

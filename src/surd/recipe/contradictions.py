@@ -100,10 +100,8 @@ def _schedule(recipe: Recipe) -> Iterator[Contradiction]:
 
 def _between(recipe: Recipe) -> Iterator[Contradiction]:
     """Settings that are right by themselves and wrong together."""
-    model, training, tokenizer = recipe.model, recipe.training, recipe.tokenizer
-    if model.tying is Tying.ALL and not tokenizer.joint:
-        names = "model.tying", "tokenizer.joint"
-        yield _clash(names, "tying all three matrices needs one vocabulary: set joint to true, or tying to output")
+    model, training = recipe.model, recipe.training
+    yield from _of_text(recipe) if recipe.data.text is not None else _of_pairs(recipe)
     if model.position.kind == "sinusoidal" and model.d_model % 2:
         message = f"model.position = sinusoidal needs an even width (a sine and a cosine), found {model.d_model}"
         yield _fault("model.d_model", message)
@@ -111,10 +109,6 @@ def _between(recipe: Recipe) -> Iterator[Contradiction]:
         yield _fault(
             "model.d_k", f"model.position = rotary turns pairs of features: expected an even d_k, found {model.d_k}"
         )
-    if isinstance(model.position, LearnedPosition) and model.position.length <= recipe.data.max_length:
-        names = "model.position.length", "data.max_length"
-        found = f"{model.position.length} positions for {recipe.data.max_length} tokens and their end"
-        yield _clash(names, f"every sequence needs as many positions as it has tokens, found {found}")
     shared = model.key_value_heads
     if shared is not None and (shared < 1 or model.heads % shared):
         divisors = [number for number in range(1, model.heads + 1) if model.heads % number == 0]
@@ -131,9 +125,42 @@ def _between(recipe: Recipe) -> Iterator[Contradiction]:
     if training.steps is not None and training.schedule.warmup > training.steps >= 1:
         names = "training.schedule.warmup", "training.steps"
         yield _clash(names, f"a warm-up of {training.schedule.warmup} does not end within {training.steps} updates")
-    if recipe.data.dev_source is not None and recipe.data.held_out != DataSettings.held_out:
-        found = f"{recipe.data.held_out:g} of the pairs beside held-out files"
+
+
+def _of_pairs(recipe: Recipe) -> Iterator[Contradiction]:
+    """What sources, targets and their vocabularies ask for."""
+    model, data = recipe.model, recipe.data
+    if model.tying is Tying.ALL and not recipe.tokenizer.joint:
+        names = "model.tying", "tokenizer.joint"
+        yield _clash(names, "tying all three matrices needs one vocabulary: set joint to true, or tying to output")
+    if isinstance(model.position, LearnedPosition) and model.position.length <= data.max_length:
+        names = "model.position.length", "data.max_length"
+        found = f"{model.position.length} positions for {data.max_length} tokens and their end"
+        yield _clash(names, f"every sequence needs as many positions as it has tokens, found {found}")
+    if data.dev_source is not None and data.held_out != DataSettings.held_out:
+        found = f"{data.held_out:g} of the pairs beside held-out files"
         yield _clash(("data.held_out", "data.dev_source"), f"one of the two says what is held out, found {found}")
+
+
+def _of_text(recipe: Recipe) -> Iterator[Contradiction]:
+    """What running text and its windows ask for."""
+    model, data = recipe.model, recipe.data
+    if model.tying is Tying.ALL:
+        yield _fault(
+            "model.tying", "a language model has one table to tie to its pre-softmax: set it to output or none"
+        )
+    if isinstance(model.position, LearnedPosition) and model.position.length < data.context:
+        names = "model.position.length", "data.context"
+        found = f"{model.position.length} positions for windows of {data.context} tokens"
+        yield _clash(names, f"every window needs as many positions as it has tokens, found {found}")
+    if recipe.batch.tokens < data.context:
+        found = f"{recipe.batch.tokens} tokens for windows of {data.context}"
+        yield _clash(("batch.tokens", "data.context"), f"a batch holds at least one window, found {found}")
+    if data.held_out >= 1:
+        yield _fault("data.held_out", f"of running text a share below 1 is held out, found {data.held_out:g}")
+    if data.dev_text is not None and data.held_out != DataSettings.held_out:
+        found = f"{data.held_out:g} of the text beside a held-out file"
+        yield _clash(("data.held_out", "data.dev_text"), f"one of the two says what is held out, found {found}")
 
 
 def _fault(path: str, message: str) -> Contradiction:

@@ -11,7 +11,7 @@ from surd.recipe.file import find
 from surd.recipe.plan import Plan
 from surd.recipe.settings import Recipe
 from surd.recipe.table import get
-from surd.tasks import Task, guess, named
+from surd.tasks import PairTask, guess, named
 
 WORDS_A_PIECE = 40
 """Words of text that there should be for each subword piece: pieces that are seen less often are learnt badly."""
@@ -36,10 +36,14 @@ FEWEST_BETWEEN = 50
 """Updates between two looks at least, while it is not known how many updates there will be."""
 
 
-def choose_task(survey: Survey, draft: Draft) -> tuple[Task, str]:
+def choose_task(survey: Survey, draft: Draft) -> tuple[PairTask, str]:
     """The task that the draft asks for, or else the one that the pairs look like, with the reason."""
     asked = get(draft.values, "task")
-    return (named(asked), draft.reasons["task"]) if asked else guess(survey)
+    if not asked:
+        return guess(survey)
+    task = named(asked)
+    assert isinstance(task, PairTask), "a draft with pairs for another task was refused"
+    return task, draft.reasons["task"]
 
 
 def derive(survey: Survey, draft: Draft | None = None) -> tuple[Recipe, dict[str, str]]:
@@ -60,8 +64,8 @@ def derive(survey: Survey, draft: Draft | None = None) -> tuple[Recipe, dict[str
         plan.put(f"tokenizer.{side}.kind", kind, why)
     _vocabulary(plan, survey)
     _model(plan)
-    _duration(plan, _batch(plan, survey))
-    return plan.recipe(survey)
+    duration(plan, _batch(plan, survey))
+    return plan.recipe(survey.settings)
 
 
 def with_steps(recipe: Recipe, steps: int, reason: str) -> tuple[Recipe, dict[str, str]]:
@@ -95,16 +99,20 @@ def _vocabulary(plan: Plan, survey: Survey) -> None:
     for side in sides:
         if "size" in names[side]:
             path = f"tokenizer.{side}.size"
-            known = sum(words.values()) if plan["tokenizer.joint"] else words[side]
-            wanted = get(plan.size.values, path) or BPE().size
-            allowed = max(SMALLEST_VOCABULARY, known // WORDS_A_PIECE // 100 * 100)
-            scarce = f"{known:,} words: {WORDS_A_PIECE} for each piece"
-            why = scarce if allowed < wanted else plan.size.reasons.get(path, "the default")
-            plan.put(path, min(wanted, allowed), why)
+            fit_vocabulary(plan, path, sum(words.values()) if plan["tokenizer.joint"] else words[side])
     for here, there in (sides, sides[::-1]):
         if plan["tokenizer.joint"] and plan.open(f"tokenizer.{here}") and not plan.open(f"tokenizer.{there}"):
             for name, value in plan[f"tokenizer.{there}"].items():
                 plan.put(f"tokenizer.{here}.{name}", value, f"as on the {there} side")
+
+
+def fit_vocabulary(plan: Plan, path: str, words: int) -> None:
+    """No more pieces than so many words allow."""
+    wanted = get(plan.size.values, path) or BPE().size
+    allowed = max(SMALLEST_VOCABULARY, words // WORDS_A_PIECE // 100 * 100)
+    scarce = f"{words:,} words: {WORDS_A_PIECE} for each piece"
+    why = scarce if allowed < wanted else plan.size.reasons.get(path, "the default")
+    plan.put(path, min(wanted, allowed), why)
 
 
 def _joint(plan: Plan, survey: Survey) -> tuple[bool, str]:
@@ -128,6 +136,11 @@ def _model(plan: Plan) -> None:
     plan.put("model.tying", "all" if joint else "output", _TYING[joint])
     if get(plan.asked.values, "model.score.kind") == "additive":
         plan.put("model.scale.kind", "none", "additive scores hold no product to scale")
+    widths(plan)
+
+
+def widths(plan: Plan) -> None:
+    """What follows from the width."""
     wanted, width = get(plan.size.values, "model.d_model"), plan["model.d_model"]
     heads = plan["model.heads"]
     plan.put("model.d_k", max(1, width // heads), f"the width of {width} over {heads} heads")
@@ -138,8 +151,8 @@ def _model(plan: Plan) -> None:
 
 def _batch(plan: Plan, survey: Survey) -> int:
     """Batches that leave an epoch its steps, and outputs their length; returns the steps of an epoch."""
-    source = _tokens(plan["tokenizer.source.kind"], survey.source_words, survey.source_characters)
-    target = _tokens(plan["tokenizer.target.kind"], survey.target_words, survey.target_characters)
+    source = tokens(plan["tokenizer.source.kind"], survey.source_words, survey.source_characters)
+    target = tokens(plan["tokenizer.target.kind"], survey.target_words, survey.target_characters)
     epoch = max(source, target) + survey.usable
     ratio = (target + survey.usable) / (source + survey.usable)
     if ratio > 1:
@@ -147,21 +160,26 @@ def _batch(plan: Plan, survey: Survey) -> int:
         plan.put(
             "decode.factor", factor, f"targets have some {ratio:.1f} times the tokens of their sources: twice that"
         )
+    return steps_of_an_epoch(plan, epoch)
+
+
+def steps_of_an_epoch(plan: Plan, epoch: int, smallest: int = SMALLEST_BATCH) -> int:
+    """Batches of few data are made smaller, so that their epochs still have some steps; returns how many."""
     most = epoch // STEPS_AN_EPOCH // (plan["training.accumulation"] or 1)
     if most < plan["batch.tokens"]:
-        fitting = max(SMALLEST_BATCH, 1 << max(most, 1).bit_length() - 1)
-        why = f"some {STEPS_AN_EPOCH} steps an epoch" if fitting > SMALLEST_BATCH else "the smallest batch"
+        fitting = max(smallest, 1 << max(most, 1).bit_length() - 1)
+        why = f"some {STEPS_AN_EPOCH} steps an epoch" if fitting > smallest else "the smallest batch"
         plan.put("batch.tokens", fitting, f"{epoch:,} tokens a side: {why}")
     return ceil(epoch / plan["batch.tokens"] / (plan["training.accumulation"] or 1))
 
 
-def _tokens(kind: str, words: int, characters: int) -> int:
-    """About how many tokens a side has."""
+def tokens(kind: str, words: int, characters: int) -> int:
+    """About how many tokens a text has."""
     subwords = round(PIECES_A_WORD * max(words, characters // LETTERS_A_WORD))
     return {"characters": characters, "words": words}.get(kind, subwords)
 
 
-def _duration(plan: Plan, epoch: int) -> None:
+def duration(plan: Plan, epoch: int) -> None:
     """How often to look, how long to warm up, and how fast to go then."""
     steps, schedule = plan["training.steps"], "training.schedule"
     fewest, most = EVALUATIONS

@@ -114,7 +114,8 @@ def _table(
         if isinstance(value, Mapping):
             yield ""
             yield from _above(here, comments)
-            yield f"[{here}]  # {one_line(reasons[here])}" if here in reasons else f"[{here}]"
+            if here in reasons or any(not isinstance(plain(one), Mapping) for one in value.values()):
+                yield f"[{here}]  # {one_line(reasons[here])}" if here in reasons else f"[{here}]"
             yield from _table(value, here, reasons, comments)
 
 

@@ -8,22 +8,32 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Self
 
-from surd.data.corpus import DataSettings
+from surd.data.corpus import FILES, DataSettings
 from surd.data.tokenizer import Tokenizers
 from surd.errors import Faults, SurdError, nearest
+from surd.models.architecture import Architecture
+from surd.nn.tying import Tying
 from surd.part import members, structure, unstructure
 from surd.recipe.contradictions import Contradiction, contradictions
 from surd.recipe.describe import settings
 from surd.recipe.document import parse
+from surd.recipe.scope import about_text, outside
 from surd.recipe.settings import Recipe
 from surd.recipe.table import Table, get, leaves, merge, put, without
 
-PATHS = ("source", "target", "dev_source", "dev_target")
+PATHS = FILES
 """Settings of `data` that name files."""
 EITHER = (("training.steps", "training.minutes"),)
 """Settings of which a later voice replaces the other: `training.steps=300` puts a recipe's minutes aside."""
 STAND_IN = Recipe(task="translation", data=DataSettings(source="pairs.tsv"))
 """Stands where a draft says nothing, while what it says is looked through for faults."""
+TEXT_STAND_IN = Recipe(
+    task="language",
+    data=DataSettings(text="text.txt"),
+    tokenizer=Tokenizers(joint=False),
+    model=Architecture(tying=Tying.OUTPUT),
+)
+"""The same for a language model; what it says of sources is what all recipes of language models say."""
 WORD = re.compile(r"(?P<path>[A-Za-z_][\w-]*(\.[\w-]+)*)\s*=(?P<value>.*)", re.DOTALL)
 """A setting given on the command line: `a.b=value`."""
 
@@ -127,8 +137,11 @@ def built(
     What cannot be read is told and replaced by the value in `stand_in`, or else by the default, so that contradictions
     among the rest are found in the same visit.
     """
-    base = stand_in or unstructure(STAND_IN)
-    lines: list[str] = []
+    base = stand_in or stands_for(values)
+    meaningless = outside(values)
+    lines = [f"{path}: {reason}" for path, reason in meaningless.items()]
+    for path in meaningless:
+        values = without(values, path)
     rest: Table = merge(base, values)
     while True:
         try:
@@ -143,6 +156,35 @@ def built(
             if rest == before:
                 return None, lines
     return recipe, lines + [found.message for found in contradictions(recipe) if tell(found)]
+
+
+def with_files(draft: Draft, text: str | None, pairs: Sequence[str], held_out: Sequence[str], origin: str) -> Draft:
+    """The draft with files in the place of all that it names, also where they are fewer.
+
+    `pairs` and `held_out` are one file or two. Held-out files of pairs go with pairs, one of running text with text.
+    """
+    if text is not None or pairs:
+        for name in ("source", "target", "text"):
+            draft = draft.without(f"data.{name}")
+    draft = draft.with_values({"data.text": text, **_sides(("source", "target"), pairs)}, origin)
+    if held_out:
+        for name in ("dev_source", "dev_target", "dev_text"):
+            draft = draft.without(f"data.{name}")
+        names = ("dev_text",) if about_text(draft.values) else ("dev_source", "dev_target")
+        if len(held_out) > len(names):
+            told = ", ".join(held_out)
+            raise SurdError(f"held-out text of a language model is one file, found {len(held_out)}: {told}")
+        draft = draft.with_values(_sides(names, held_out), origin)
+    return draft
+
+
+def _sides(names: Sequence[str], files: Sequence[str]) -> dict[str, str]:
+    return {f"data.{name}": file for name, file in zip(names, files, strict=False)}
+
+
+def stands_for(values: Mapping[str, Any]) -> Table:
+    """Plain values for what a table of settings does not say."""
+    return unstructure(TEXT_STAND_IN if about_text(values) else STAND_IN)
 
 
 def read_word(word: str) -> tuple[str, Any]:
@@ -162,7 +204,7 @@ def read_word(word: str) -> tuple[str, Any]:
 
 def _stand_in(values: Table) -> Table:
     """Values for what a draft leaves open, which go with what it says as far as anything does."""
-    base = unstructure(replace(STAND_IN, tokenizer=Tokenizers(joint=False)))
+    base = merge(stands_for(values), {"tokenizer": {"joint": False}})
     for path, family in _families().items():
         told = get(values, path)
         if isinstance(told, dict) and "kind" not in told:

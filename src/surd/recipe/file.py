@@ -12,7 +12,8 @@ from surd.files import write_atomic
 from surd.part import unstructure
 from surd.recipe.describe import first_sentence, settings
 from surd.recipe.document import Document, one_line, parse, render
-from surd.recipe.draft import PATHS, Draft, built
+from surd.recipe.draft import PATHS, Draft, built, stands_for
+from surd.recipe.scope import about_text, inside
 from surd.recipe.settings import Recipe
 from surd.recipe.table import get
 
@@ -26,7 +27,8 @@ def read(path: str | os.PathLike[str]) -> Recipe:
 
 def settled(draft: Draft, name: str = "the recipe") -> Recipe:
     """The recipe of a draft that leaves nothing open; all faults are told together."""
-    missing = [path for path in ("task", "data.source") if get(draft.values, path) is None]
+    data = "data.text" if about_text(draft.values) else "data.source"
+    missing = [path for path in ("task", data) if get(draft.values, path) is None]
     recipe, found = built(draft.values)
     lines = [*draft.faults, *found, *(f"{path}: missing in {name}" for path in missing)]
     if lines or recipe is None:
@@ -40,8 +42,12 @@ def override(recipe: Recipe, words: Sequence[str]) -> Recipe:
 
 
 def values(recipe: Recipe) -> dict[str, Any]:
-    """A recipe as plain values; settings that are none are left out, as TOML has no word for it."""
-    return _present(unstructure(recipe))
+    """A recipe as plain values; settings that are none are left out, as TOML has no word for it.
+
+    So are those that mean nothing to its task, but for values that somebody must have given: they will be refused.
+    """
+    plain = unstructure(recipe)
+    return inside(_present(plain), stands_for(plain))
 
 
 def write(

@@ -3,7 +3,7 @@
 from dataclasses import fields
 from typing import Any
 
-from surd.data.survey import Survey
+from surd.data.corpus import DataSettings
 from surd.errors import Faults
 from surd.part import members
 from surd.recipe.draft import Draft, built
@@ -49,9 +49,9 @@ class Plan:
         self.put(f"{path}.kind", kind, reason)
         return names
 
-    def recipe(self, survey: Survey) -> tuple[Recipe, dict[str, str]]:
+    def recipe(self, data: DataSettings) -> tuple[Recipe, dict[str, str]]:
         """The recipe of all that was settled, for the data that were surveyed."""
-        recipe, lines = built(self.all.values | {"data": survey.settings})
+        recipe, lines = built(self.all.values | {"data": data})
         if lines or recipe is None:
             raise Faults(lines)
         return recipe, dict(self.all.reasons)

@@ -7,7 +7,8 @@ from surd.data.batch import Batching
 from surd.data.corpus import DataSettings
 from surd.data.tokenizer import Tokenizers
 from surd.decode.decoding import Decoding
-from surd.models.seq2seq import Architecture
+from surd.decode.sample import Sampling
+from surd.models.architecture import Architecture
 from surd.nn.loss import Terms
 from surd.optim.optimizer import AdamW, Optimizer
 from surd.optim.schedule import InverseRootDecay, Schedule
@@ -50,18 +51,21 @@ class Recipe:
     """Every setting of one training; two equal recipes on equal data, machine and versions give equal weights."""
 
     task: str
-    """What the pairs are (`translation`, `pronunciation`, `transduction`): decides how they are cleaned and scored."""
+    """What the pairs are (`translation`, `pronunciation`, `transduction`), or `language` for running text: decides how
+    the data are read and scored."""
     seed: int = 1
-    """Start of every random choice: first weights, order of the pairs, dropout, held-out lines."""
+    """Start of every random choice: first weights, order of the data, dropout, held-out lines."""
     data: DataSettings
-    """Where the pairs come from, and which are dropped."""
+    """Where the data come from, and which are dropped."""
     tokenizer: Tokenizers = field(default_factory=Tokenizers)
     """How text becomes ids."""
     model: Architecture = field(default_factory=Architecture)
     """The network."""
     batch: Batching = field(default_factory=Batching)
-    """How many pairs meet in one batch."""
+    """How many pairs or windows meet in one batch."""
     training: Training = field(default_factory=Training)
     """How the weights are found."""
     decode: Decoding = field(default_factory=Decoding)
-    """How text is made from the trained model."""
+    """How an output is searched for, where the task has sources."""
+    sample: Sampling = field(default_factory=Sampling)
+    """How a language model goes on with a text."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import torch
 
     from surd.data.tokenizer import TokenizerPair
-    from surd.models.seq2seq import Seq2Seq
+    from surd.models.model import Model
     from surd.recipe import Recipe
     from surd.tasks import Task
 
@@ -113,15 +113,21 @@ class Run:
 
         return named(self.recipe.task)
 
-    def build_model(self) -> "Seq2Seq":
-        """The recipe's model with first weights, in the size of the run's vocabularies."""
-        from surd.models.seq2seq import Seq2Seq
+    def refuse_unless(self, use: str) -> None:
+        """Refuses a run that was trained for something else than the command `use`."""
+        if self.task.use != use:
+            raise SurdError(
+                f"{self.folder}: was trained for the task {self.task.name}, so what uses it is: "
+                f"surd {self.task.use} {self.folder}"
+            )
 
-        return Seq2Seq(self.recipe.model, self.tokenizers.source.size, self.tokenizers.target.size)
+    def build_model(self) -> "Model":
+        """The recipe's model with first weights, in the size of the run's vocabularies."""
+        return built_model(self.recipe, self.tokenizers)
 
     def load_model(
         self, device: "torch.device | None" = None, precision: Literal["auto", "bf16", "fp32"] = "auto"
-    ) -> "Seq2Seq":
+    ) -> "Model":
         """The trained model, ready for use: without dropout, on the best device, in the format that is fast there.
 
         `precision` is the format of the activations; the weights stay fp32.
@@ -151,7 +157,7 @@ class Run:
 
     def weights(self) -> Path:
         """The checked file of the weights for use; refused while training has not come to a first evaluation."""
-        from surd.models.seq2seq import Architecture
+        from surd.models.architecture import Architecture
         from surd.part import structure
 
         path, description = self.folder / WEIGHTS, self.folder / MODEL
@@ -168,7 +174,7 @@ class Run:
             raise SurdError(f"{path}: damaged, its content matches no checksum in {description}. Restore it.")
         return path
 
-    def save_model(self, model: "Seq2Seq", about: Mapping[str, Any]) -> None:
+    def save_model(self, model: "Model", about: Mapping[str, Any]) -> None:
         """Makes `model` the one for use; `about` (step, scores, …) is kept beside it, in model.json."""
         from surd.models.weights import save_weights
         from surd.part import unstructure
@@ -189,6 +195,16 @@ class Run:
     def _tokenizer_checksums(self) -> dict[str, str]:
         files = sorted(path for path in self.tokenizer_folder.rglob("*") if path.is_file())
         return {path.relative_to(self.folder).as_posix(): sha256(path) for path in files}
+
+
+def built_model(recipe: "Recipe", tokenizers: "TokenizerPair") -> "Model":
+    """A recipe's model with first weights, for what its tokenizers know: with an encoder, or for running text."""
+    from surd.models.language import Language
+    from surd.models.seq2seq import Seq2Seq
+
+    if recipe.data.text is not None:
+        return Language(recipe.model, tokenizers.target.size)
+    return Seq2Seq(recipe.model, tokenizers.source.size, tokenizers.target.size)
 
 
 def refuse_occupied(path: Path) -> None:

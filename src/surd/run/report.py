@@ -1,14 +1,19 @@
-"""Report: how good a run is on a text with references, alone or beside another system."""
+"""Report: how good a run is on a text, with references alone or beside another system."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from surd.data.lines import Complaints
+from surd.data.text import Text
+from surd.errors import SurdError
 from surd.metrics.score import Score
 from surd.metrics.significance import Comparison, compare
 from surd.run.folder import Run
-from surd.run.translator import Translator
+from surd.run.use import translator as opened_translator
+from surd.run.use import writer
 from surd.run.yardstick import Yardstick
+from surd.tasks import PairTask, TextTask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,18 +47,22 @@ def report(
     `against` is another run, or a file of output lines. What is wrong with a file is found before anything is decoded.
     """
     run = Run.open(path)
+    if isinstance(run.task, TextTask):
+        given = {"reference": reference, "against": against, "columns": columns, "beam": beam}
+        return _of_text(run, source, given | {"length_penalty": length_penalty})
     if reference is None:
         columns = columns or run.recipe.data.columns
     yardstick = Yardstick.read(str(source), None if reference is None else str(reference), columns)
     other = None if against is None else _Other(Path(against), yardstick)
-    translator = Translator(run=run, model=run.load_model())
+    translator, task = opened_translator(run), run.task
+    assert isinstance(task, PairTask), "there are two sorts of task"
     decoding = translator.decoding(beam, length_penalty)
     outputs = translator.outputs(yardstick.sources, decoding)
-    scores = run.task.score(outputs, yardstick.references)
+    scores = task.score(outputs, yardstick.references)
     sources, targets = zip(*yardstick.pairs, strict=True)
     comparisons: list[Comparison] = []
     if other is not None:
-        metrics = run.task.metrics(yardstick.references)
+        metrics = task.metrics(yardstick.references)
         comparisons = compare(metrics, outputs, other.outputs(beam, length_penalty), yardstick.references)
     return Report(
         system=str(path),
@@ -68,6 +77,28 @@ def report(
     )
 
 
+def _of_text(run: Run, source: Path | str, given: Mapping[str, object]) -> Report:
+    """The scores of a language model on a file of running text; `given` are options that are for pairs."""
+    if wrong := [name.replace("_", "-") for name, value in given.items() if value is not None]:
+        raise SurdError(f"{run.folder}: a language model is scored on one text, without {', '.join(wrong)}")
+    text, complaints = Text(str(source)), Complaints()
+    scores = writer(run).score_lines(_sound(text, complaints))
+    return Report(
+        system=str(run.folder),
+        basis=f"{text.name} in windows of {run.recipe.data.context} tokens, none overlapping",
+        notes=tuple(note for note in (run.note(),) if note),
+        scores=tuple(scores),
+        other=None,
+        comparisons=(),
+    )
+
+
+def _sound(text: Text, complaints: Complaints) -> Iterator[str]:
+    """The lines of a text; what is wrong with it is told at its end."""
+    yield from text.lines(complaints)
+    complaints.raise_any()
+
+
 class _Other:
     """The system to compare with: a file is read at once, a run is opened at once and decodes when it is asked."""
 
@@ -80,5 +111,5 @@ class _Other:
         if self.run is None:
             assert self._lines is not None
             return self._lines
-        translator = Translator(run=self.run, model=self.run.load_model())
+        translator = opened_translator(self.run)
         return translator.outputs(self._sources, translator.decoding(beam, length_penalty))

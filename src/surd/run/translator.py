@@ -14,6 +14,7 @@ from surd.models.seq2seq import Seq2Seq
 from surd.recipe import Recipe
 from surd.run.folder import Run
 from surd.run.text import LINES_AT_ONCE, Answer, Scribe
+from surd.tasks import PairTask
 
 BATCH_TOKENS = 16_384
 """Lines × longest source × beam that are decoded together, unless told otherwise."""
@@ -99,7 +100,9 @@ class Translator:
         """
         several = [[lines] if isinstance(lines, str) else list(lines) for lines in references]
         outputs = self.translate(sources, beam=beam, length_penalty=length_penalty)
-        scores = self.run.task.score(outputs, several)
+        task = self.run.task
+        assert isinstance(task, PairTask), "a translator's run has such a task"
+        scores = task.score(outputs, several)
         pairs = [(source, text) for source, texts in zip(sources, several, strict=True) for text in texts]
         return [*scores, self.perplexity(*map(list, zip(*pairs, strict=True)))]
 

@@ -1,5 +1,5 @@
-"""Tasks: what a pair of texts is. One file each; this folder is their registry, so a new file is a new task."""
+"""Tasks: what data are to be learnt for. One file each; this folder is their registry, so a new file is a new task."""
 
-from surd.tasks.task import Task, guess, named, names
+from surd.tasks.task import PairTask, Task, TextTask, guess, named, names, pair_tasks, text_tasks
 
-__all__ = ["Task", "guess", "named", "names"]
+__all__ = ["PairTask", "Task", "TextTask", "guess", "named", "names", "pair_tasks", "text_tasks"]

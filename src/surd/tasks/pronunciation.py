@@ -9,7 +9,7 @@ from typing import ClassVar
 from surd.data.survey import Survey
 from surd.metrics.error_rate import Rate, phone_error_rate, word_error_rate
 from surd.metrics.score import Metric, References
-from surd.tasks.task import Task
+from surd.tasks.task import PairTask
 
 _STRESS = re.compile(r"(?<=[A-Z])[012](?=\s|$)")
 """The stress digit behind an ARPAbet vowel: `AH0`, `EY1`."""
@@ -34,7 +34,7 @@ class StressIgnored(Rate):
         return f"stress:ignored|{self.of.definition()}"
 
 
-class Pronunciation(Task):
+class Pronunciation(PairTask):
     """A word a line on the source side, its phones between blanks on the target side; variants are further lines."""
 
     name: ClassVar[str] = "pronunciation"

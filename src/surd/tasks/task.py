@@ -1,4 +1,4 @@
-"""A task: how pairs of one sort are recognised, cut into symbols, sized and scored."""
+"""A task: how one sort of data is recognised, cut into symbols, sized and scored."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -12,17 +12,28 @@ from surd.metrics.score import Metric, References, Score
 
 
 class Task(ABC):
-    """What reading and scoring need to know of a sort of pairs; a subclass is final, in the file of its name."""
+    """What all tasks have; one file each, whose final subclass learns from pairs or from running text."""
 
     name: ClassVar[str]
     """What `--task` and the recipe call it: the name of its file."""
+    use: ClassVar[str]
+    """The command that uses what it has learnt."""
+    sizes: ClassVar[tuple[tuple[float, str], ...]]
+    """Shipped recipes by size of data, in the task's own unit: (below so much, name); the last has no upper end."""
+
+    def size(self, amount: int) -> str:
+        """The name of the shipped recipe that fits so much data."""
+        return next(name for limit, name in self.sizes if amount < limit)
+
+
+class PairTask(Task):
+    """What reading and scoring need to know of a sort of pairs; `sizes` counts usable pairs."""
+
+    use: ClassVar[str] = "translate"
     drop_copies: ClassVar[bool]
     """Whether a pair with equal sides is a fault in the data."""
     general: ClassVar[bool] = False
     """Whether the task takes any pairs that no other task claims."""
-    sizes: ClassVar[tuple[tuple[float, str], ...]]
-    """Shipped recipes by size of data: (below so many usable pairs, name), ascending; the last has no upper end."""
-
     tokenizers: ClassVar[Mapping[str, tuple[str, str]]]
     """For each side, `source` and `target`, the kind of its tokenizer and the reason for it."""
 
@@ -38,9 +49,11 @@ class Task(ABC):
         """All scores of the outputs; the first one selects checkpoints."""
         return [metric(hypotheses, references) for metric in self.metrics(references)]
 
-    def size(self, pairs: int) -> str:
-        """The name of the shipped recipe that fits so many usable pairs."""
-        return next(name for limit, name in self.sizes if pairs < limit)
+
+class TextTask(Task):
+    """Learns from running text, where the text itself is what is to be written; `sizes` counts characters."""
+
+    use: ClassVar[str] = "generate"
 
 
 def names() -> list[str]:
@@ -61,9 +74,19 @@ def named(name: str) -> Task:
     )
 
 
-def guess(survey: Survey) -> tuple[Task, str]:
+def pair_tasks() -> list[PairTask]:
+    """All tasks that learn from pairs."""
+    return [task for name in names() if isinstance(task := named(name), PairTask)]
+
+
+def text_tasks() -> list[TextTask]:
+    """All tasks that learn from running text."""
+    return [task for name in names() if isinstance(task := named(name), TextTask)]
+
+
+def guess(survey: Survey) -> tuple[PairTask, str]:
     """The task that the pairs look like, and why: a particular one before the general one."""
-    tasks = sorted(map(named, names()), key=lambda task: task.general)
+    tasks = sorted(pair_tasks(), key=lambda task: task.general)
     claims = [(task, reason) for task in tasks if (reason := task.reason(survey))]
     particular = [claim for claim in claims if not claim[0].general]
     if len(particular) > 1:

@@ -9,7 +9,7 @@ from typing import ClassVar
 from surd.data.survey import Survey
 from surd.metrics.error_rate import accuracy, character_error_rate
 from surd.metrics.score import Metric, References
-from surd.tasks.task import Task
+from surd.tasks.task import PairTask
 
 LONGEST_WORD = 40
 """Characters that nearly all targets have at most, to be words."""
@@ -21,7 +21,7 @@ KEPT = 0.35
 """Share of its letter pairs that a word keeps when it is changed; a short translation keeps less."""
 
 
-class Transduction(Task):
+class Transduction(PairTask):
     """Words and what becomes of them, letter by letter; what is to be done may be part of the source."""
 
     name: ClassVar[str] = "transduction"

@@ -7,10 +7,10 @@ from typing import ClassVar
 from surd.data.survey import Survey
 from surd.metrics.bleu import BLEU, ChrF
 from surd.metrics.score import Metric, References
-from surd.tasks.task import Task
+from surd.tasks.task import PairTask
 
 
-class Translation(Task):
+class Translation(PairTask):
     """Sentences: any pairs that are not single words are taken for them."""
 
     name: ClassVar[str] = "translation"

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from surd.errors import SurdError
 from surd.files import load_tensors, read_json, save_tensors, sha256, verify, write_json
-from surd.models.seq2seq import Seq2Seq
+from surd.models.model import Model
 from surd.models.weights import load_weights, save_weights
 
 FORMAT = 1
@@ -89,7 +89,7 @@ class Checkpoints:
         full = self.path(step) / WEIGHTS
         return full if full.exists() else self.folder / "averaging" / f"step-{step:06d}.safetensors"
 
-    def save(self, state: State, model: Seq2Seq, optimizer: Optimizer) -> State:
+    def save(self, state: State, model: Model, optimizer: Optimizer) -> State:
         """Writes the checkpoint of `state.step`, drops those no longer needed, and returns the state as written."""
         final = self.path(state.step)
         temporary = self.folder / f".{final.name}.{os.getpid()}.partial"
@@ -149,7 +149,7 @@ class Checkpoints:
         except (KeyError, TypeError, ValueError) as error:
             raise SurdError(f"{path}: damaged, not the state of a checkpoint ({error})") from None
 
-    def restore(self, step: int, model: Seq2Seq, optimizer: Optimizer) -> State:
+    def restore(self, step: int, model: Model, optimizer: Optimizer) -> State:
         """Loads a checkpoint into model, optimiser and the global random streams, after checking every file."""
         folder = self.path(step)
         try:

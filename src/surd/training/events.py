@@ -1,6 +1,6 @@
 """What a training tells while it runs: plain records, for whoever draws them.
 
-All negative log-likelihoods are in nats for each target piece, the end of the sentence included, without smoothing.
+All negative log-likelihoods are in nats for each target piece, ends of sentences and lines included, without smoothing.
 """
 
 from dataclasses import dataclass
@@ -24,8 +24,11 @@ class Started:
     step: int
     """Updates already done: above zero when a run is taken up again."""
     steps: int
-    pairs: int
+    sequences: int
+    """Pairs, or windows of running text, to train on."""
     held_out: int
+    units: tuple[str, str]
+    """What the two count."""
     epoch_batches: int
     parameters: int
     """Numbers that are stored and trained; a tied matrix counts once."""
@@ -82,8 +85,11 @@ class Evaluated:
     step: int
     nll: float
     scores: tuple[Score, ...]
-    """Greedy; the first one selects."""
+    """The first one selects."""
     lines: int
+    """Sources or windows that were scored."""
+    basis: str
+    """The same in words, and how outputs were found."""
     best: bool
     waited: int
     """Evaluations since the best one."""
@@ -121,6 +127,7 @@ class Finished:
     why: str
     scores: tuple[Score, ...]
     lines: int
+    basis: str
     chosen: str
     candidates: tuple[Candidate, ...]
     seconds: float

@@ -5,13 +5,16 @@ from dataclasses import asdict
 
 from surd.files import load_tensors, verify, write_json
 from surd.models.weights import set_weights
+from surd.recipe.file import values
 from surd.training.average import average
 from surd.training.checkpoint import Evaluation, State
-from surd.training.evaluate import FINAL_LINES, Stop
+from surd.training.evaluate import Stop
 from surd.training.events import Candidate, Event, Finished, Preparing
 from surd.training.session import Session
 
 SCORES = "scores.json"
+HOW = ("decode", "sample")
+"""Settings that stand beside the scores: how outputs are found."""
 
 
 def finish(session: Session, state: State, why: str, seconds: float, stop: Stop) -> Iterator[Event]:
@@ -22,22 +25,24 @@ def finish(session: Session, state: State, why: str, seconds: float, stop: Stop)
     yield Preparing(doing="the final scores")
     candidates: list[Candidate] = []
     chosen: dict = {}
-    lines = 0
+    look = None
     for name, evaluations in _candidates(state):
         weights = _weights(session, evaluations)
         set_weights(session.model, weights, name)
-        scores, lines = session.scorer(session.model, FINAL_LINES, session.recipe.decode, stop)
-        candidate = Candidate(name=name, scores=scores)
-        if not candidates or scores[0].better_than(chosen["candidate"].scores[0]):
+        look = session.scorer.final(session.model, stop)
+        candidate = Candidate(name=name, scores=look.scores)
+        if not candidates or look.scores[0].better_than(chosen["candidate"].scores[0]):
             chosen = {"candidate": candidate, "weights": weights}
         candidates.append(candidate)
     best = chosen["candidate"]
+    assert look is not None, "a training ends after an evaluation"
     set_weights(session.model, chosen["weights"], best.name)
     event = Finished(
         step=state.step,
         why=why,
         scores=best.scores,
-        lines=lines,
+        lines=look.lines,
+        basis=look.basis,
         chosen=best.name,
         candidates=tuple(candidates),
         seconds=seconds,
@@ -45,7 +50,8 @@ def finish(session: Session, state: State, why: str, seconds: float, stop: Stop)
     )
     record = {key: value for key, value in asdict(event).items() if key != "run"}
     session.run.save_model(session.model, {"step": state.step, "weights_of": best.name, "finished": True})
-    write_json(session.run.folder / SCORES, record | {"decode": asdict(session.recipe.decode)})
+    how = {name: value for name, value in values(session.recipe).items() if name in HOW}
+    write_json(session.run.folder / SCORES, record | how)
     yield event
 
 

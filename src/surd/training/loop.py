@@ -10,7 +10,7 @@ import torch
 from surd.errors import SurdError
 from surd.run import Run
 from surd.training.checkpoint import Evaluation, State
-from surd.training.evaluate import WATCHED_LINES, Stop, Stopped, greedy, held_out_nll, never
+from surd.training.evaluate import Stop, Stopped, held_out_nll, never
 from surd.training.events import Evaluated, Event, Interrupted, Preparing, Progress, Saved, Started, Verdict
 from surd.training.finish import finish
 from surd.training.journal import Journal
@@ -69,8 +69,9 @@ class _Loop:
         return Started(
             step=self.state.step,
             steps=self.steps,
-            pairs=session.data.pairs,
-            held_out=len(session.data.texts),
+            sequences=session.data.sequences,
+            held_out=session.data.held_out_sequences,
+            units=session.data.units,
             epoch_batches=self.epoch[1],
             parameters=parameters,
             shared=shared,
@@ -192,11 +193,11 @@ class _Loop:
     def _evaluate(self) -> Iterator[Evaluated]:
         session, training, state = self.session, self.training, self.state
         nll = held_out_nll(session.model, session.held_out, session.device, self.stop)
-        scores, lines = session.scorer(session.model, WATCHED_LINES, greedy(session.recipe.decode), self.stop)
-        now = Evaluation(step=state.step, score=scores[0].value, nll=nll)
-        best = state.best is None or better(now, state.best, scores[0].higher_is_better)
+        look = session.scorer.watch(session.model, nll, self.stop)
+        now = Evaluation(step=state.step, score=look.scores[0].value, nll=nll)
+        best = state.best is None or better(now, state.best, look.scores[0].higher_is_better)
         waited = 0 if best else state.waited + 1
-        event = Evaluated(step=state.step, nll=nll, scores=scores, lines=lines, best=best, waited=waited)
+        event = Evaluated(step=state.step, nll=nll, **vars(look), best=best, waited=waited)
         self.state = replace(
             state,
             evaluated=state.step,

@@ -10,6 +10,8 @@ from statistics import median
 import torch
 
 from surd.data.batch import Batch
+from surd.data.windows import Material
+from surd.models.model import Model
 from surd.models.seq2seq import Seq2Seq
 from surd.nn.special import BOS
 from surd.recipe import Recipe
@@ -38,8 +40,11 @@ class Amount:
     held_out_tokens: int
     """Real tokens whose nll is taken at each evaluation."""
     held_out_sources: int
+    """Sources that are decoded; running text has none."""
     target_length: float
     """Mean target tokens of a pair."""
+    final_tokens: int = 0
+    """Real tokens whose nll is taken when training ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +68,7 @@ class Costs:
         return max(1, int(left / (self.update + self.evaluation / evaluate_every)))
 
 
-def measure(model: Seq2Seq, recipe: Recipe, updates: Sequence[Sequence[Batch]], amount: Amount) -> Costs:
+def measure(model: Model, recipe: Recipe, updates: Sequence[Sequence[Material]], amount: Amount) -> Costs:
     """Times updates and decoding on a copy of the model; neither the model nor the random streams move.
 
     Each of `updates` is the batches of one update.
@@ -82,19 +87,20 @@ def measure(model: Seq2Seq, recipe: Recipe, updates: Sequence[Sequence[Batch]], 
             if spent > SECONDS:
                 break
         update = spent / tokens * amount.epoch_tokens / amount.epoch_batches * training.accumulation
-        forward, step = _forward(twin, updates[0][0])
+        forward = _forward(twin, updates[0][0])
+        step = _step(twin, updates[0][0]) if isinstance(twin, Seq2Seq) else 0.0
     nll = forward * amount.held_out_tokens
     watched, final = (_decoding(step, amount, lines) for lines in (WATCHED_LINES, FINAL_LINES))
     candidates = 2 if training.average > 1 else 1
     return Costs(
         update=update,
         evaluation=nll + watched + CHECKPOINT_SECONDS + 12 * sum(map(torch.numel, twin.parameters())) / DISK,
-        final=candidates * final * recipe.decode.beam,
+        final=candidates * (final * recipe.decode.beam + forward * amount.final_tokens),
         timed=timed,
     )
 
 
-def grouped(batches: Iterable[Batch], accumulation: int, device: torch.device) -> list[list[Batch]]:
+def grouped(batches: Iterable[Material], accumulation: int, device: torch.device) -> list[list[Material]]:
     """The first batches, in groups of one update each: as many as are timed, and at least one."""
     moved = [batch.to(device) for batch in islice(batches, UPDATES * accumulation)]
     return [moved[start : start + accumulation] for start in range(0, len(moved), accumulation)]
@@ -106,13 +112,19 @@ def _decoding(step: float, amount: Amount, lines: int) -> float:
     return groups * amount.target_length * DECODED * step
 
 
-def _forward(model: Seq2Seq, batch: Batch) -> tuple[float, float]:
-    """Seconds of the nll of one token, and of one greedy step of `LINES_AT_ONCE` sentences."""
+def _forward(model: Model, batch: Material) -> float:
+    """Seconds of the nll of one token."""
     model.eval()
     with torch.no_grad():
         began = time.perf_counter()
-        float(model.loss(batch.source, batch.target, batch.labels).nll)
-        forward = (time.perf_counter() - began) / batch.tokens
+        float(model.loss(*batch.inputs, batch.labels).nll)
+        return (time.perf_counter() - began) / batch.tokens
+
+
+def _step(model: Seq2Seq, batch: Material) -> float:
+    """Seconds of one greedy step of `LINES_AT_ONCE` sentences."""
+    assert isinstance(batch, Batch), "what is decoded has a source"
+    with torch.no_grad():
         cache = model.start(model.encode(batch.source), 1)
         tokens = torch.full((len(batch),), BOS, dtype=torch.int64, device=batch.labels.device)
         times = []
@@ -121,7 +133,7 @@ def _forward(model: Seq2Seq, batch: Batch) -> tuple[float, float]:
             tokens = model.step(tokens, cache).argmax(1)
             tokens.tolist()  # waits for a device that works ahead
             times.append(time.perf_counter() - began)
-    return forward, median(times) * LINES_AT_ONCE / len(batch)
+    return median(times) * LINES_AT_ONCE / len(batch)
 
 
 class Clock:

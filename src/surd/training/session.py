@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 from torch.optim import Optimizer
@@ -10,19 +11,23 @@ from torch.optim import Optimizer
 from surd.data.batch import Batch
 from surd.data.clean import CAUSES, Fate
 from surd.data.stream import Prepared
+from surd.data.windows import Material, WindowBatch, Windows
 from surd.device import default_device, default_precision, keep_freed_memory
 from surd.metrics.score import own_version
-from surd.models.seq2seq import Seq2Seq
+from surd.models.model import Model
 from surd.recipe import Recipe
 from surd.run import Run
 from surd.seed import seed_all
+from surd.tasks import PairTask
 from surd.training.checkpoint import Checkpoints, State
-from surd.training.evaluate import Scorer, watched
+from surd.training.evaluate import WATCHED_WINDOWS, PairScorer, Scorer, TextScorer, watched
 from surd.training.pace import Amount
 from surd.training.verdict import Yardsticks, unigram_entropy
 
 COUNTED_TOKENS = 500_000
 """About how many target pieces are counted for the frequencies that the verdict is measured against."""
+
+M = TypeVar("M", bound=Model)
 
 
 @dataclass(frozen=True)
@@ -32,10 +37,11 @@ class Session:
     run: Run
     recipe: Recipe
     device: torch.device
-    model: Seq2Seq
+    model: Model
     optimizer: Optimizer
-    data: Prepared
-    held_out: Sequence[Batch]
+    data: Prepared | Windows
+    held_out: Sequence[Material]
+    """What has its nll taken while training."""
     scorer: Scorer
     checkpoints: Checkpoints
 
@@ -62,7 +68,7 @@ class Session:
             _, epoch, done = group[-1]
             yield Update(tuple(batch.to(self.device) for batch, _, _ in group), epoch, done)
 
-    def _batches(self, epoch: int, start: int) -> Iterator[tuple[Batch, int, int]]:
+    def _batches(self, epoch: int, start: int) -> Iterator[tuple[Material, int, int]]:
         """Batches with their epoch and the number of batches of that epoch consumed with them."""
         while True:
             done = start
@@ -73,12 +79,14 @@ class Session:
 
     def amount(self) -> Amount:
         """How much text there is."""
-        sources = len(self.data.texts)
+        batches, watched = self.epoch_batches(0), sum(batch.tokens for batch in self.held_out)
+        if isinstance(self.data, Windows):
+            return text_amount(self.data.tokens, batches, watched, self.data.held_out.about.tokens)
         return Amount(
             epoch_tokens=self.data.source_tokens + self.data.target_tokens,
-            epoch_batches=self.epoch_batches(0),
-            held_out_tokens=sum(batch.tokens for batch in self.held_out),
-            held_out_sources=sources,
+            epoch_batches=batches,
+            held_out_tokens=watched,
+            held_out_sources=len(self.data.texts),
             target_length=self.data.target_tokens / self.data.pairs,
         )
 
@@ -88,7 +96,7 @@ class Session:
 
     def yardsticks(self, start: float) -> Yardsticks:
         """What the nll of this training is held against."""
-        vocabulary = self.model.vocabularies[1]
+        vocabulary = self.model.vocabularies[-1]
         counted = self._labels()
         uniform = float(torch.tensor(float(vocabulary)).log())
         return Yardsticks(uniform=uniform, frequencies=unigram_entropy(counted, vocabulary), start=start)
@@ -110,6 +118,8 @@ class Session:
 
     def too_long(self) -> tuple[str, ...]:
         """Pairs that turned out to be too long when they were cut into tokens."""
+        if isinstance(self.data, Windows):
+            return ()
         drops = [drop for drop in self.data.report.dropped if drop.cause == CAUSES[Fate.LONG]]
         limit = self.recipe.data.max_length
         return tuple(
@@ -130,7 +140,7 @@ class Session:
 class Update:
     """The batches of one update."""
 
-    batches: tuple[Batch, ...]
+    batches: tuple[Material, ...]
     epoch: int
     consumed: int
     """Batches of `epoch` consumed when this update is done."""
@@ -143,7 +153,7 @@ def begin(run: Run) -> Session:
     device = default_device()
     seed_all(recipe.seed)
     model = placed(run.build_model(), recipe, device)
-    data = Prepared(run.data_folder)
+    data, held_out, scorer = _text(run, device) if recipe.data.text is not None else _pairs(run)
     return Session(
         run=run,
         recipe=recipe,
@@ -151,13 +161,47 @@ def begin(run: Run) -> Session:
         model=model,
         optimizer=recipe.training.optimizer.build(model),
         data=data,
-        held_out=watched(list(data.held_out_batches(recipe.batch))),
-        scorer=Scorer(task=run.task, tokenizers=run.tokenizers, texts=data.texts, longest=recipe.data.max_length),
+        held_out=held_out,
+        scorer=scorer,
         checkpoints=Checkpoints(run.checkpoint_folder, recipe.training.keep),
     )
 
 
-def placed(model: Seq2Seq, recipe: Recipe, device: torch.device) -> Seq2Seq:
+def _pairs(run: Run) -> tuple[Prepared, list[Batch], Scorer]:
+    """The data of a run that learns from pairs, what of them is watched, and how they are scored."""
+    recipe, task, data = run.recipe, run.task, Prepared(run.data_folder)
+    assert isinstance(task, PairTask), "a recipe with pairs has such a task"
+    scorer = PairScorer(
+        task=task,
+        tokenizers=run.tokenizers,
+        texts=data.texts,
+        longest=recipe.data.max_length,
+        decoding=recipe.decode,
+    )
+    return data, watched(list(data.held_out_batches(recipe.batch))), scorer
+
+
+def _text(run: Run, device: torch.device) -> tuple[Windows, list[WindowBatch], Scorer]:
+    """The same of a run that learns from running text."""
+    recipe = run.recipe
+    data = Windows(run.data_folder, recipe.data.context)
+    held_out = list(data.held_out_batches(recipe.batch, WATCHED_WINDOWS))
+    return data, held_out, TextScorer(data=data, batching=recipe.batch, device=device)
+
+
+def text_amount(tokens: int, batches: int, watched: int, held_out: int) -> Amount:
+    """How much running text there is, where nothing is decoded."""
+    return Amount(
+        epoch_tokens=tokens,
+        epoch_batches=batches,
+        held_out_tokens=watched,
+        held_out_sources=0,
+        target_length=0.0,
+        final_tokens=held_out,
+    )
+
+
+def placed(model: M, recipe: Recipe, device: torch.device) -> M:
     """The model on its device, computing as the recipe says."""
     chosen = recipe.training.precision
     chosen = default_precision(device) if chosen == "auto" else chosen

@@ -2,41 +2,34 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
-
-from surd.data.batch import Batch, Batching, by_length, cut
 from surd.data.corpus import DataSettings
 from surd.data.prepare import learn_tokenizers, prepare, survey
+from surd.data.prepare_text import learn_text_tokenizer, prepare_text, refuse_short
 from surd.data.survey import Survey
-from surd.data.tokenizer import BPE, TokenizerPair, Unigram
+from surd.data.text import HELD_OUT, TextSurvey, survey_text
+from surd.data.tokenizer import BPE, Characters, TokenizerPair, Unigram
+from surd.data.windows import Material
 from surd.device import default_device, default_precision
 from surd.errors import SurdError
-from surd.models.seq2seq import Seq2Seq
-from surd.nn.ragged import Ragged
-from surd.nn.special import BOS, EOS
 from surd.part import structure
-from surd.recipe import VOCABULARY_SIZES, Draft, Recipe, choose_task, derive, with_steps, write
-from surd.run import Run, refuse_occupied
-from surd.seed import derive as derive_seed
+from surd.recipe import VOCABULARY_SIZES, Draft, Recipe, choose_task, derive, derive_text, with_steps, write
+from surd.run import Run, built_model, refuse_occupied
 from surd.seed import seed_all
-from surd.training.evaluate import WATCHED_PAIRS, Stop, never, spread
+from surd.training.evaluate import Stop, never
 from surd.training.events import Event, Preparing
 from surd.training.loop import train
-from surd.training.pace import Amount, Costs, grouped, measure
+from surd.training.pace import Costs, grouped, measure
+from surd.training.sample import pair_sample, text_sample
 from surd.training.session import begin, placed
-
-SAMPLED_PAIRS = 20_000
-"""Pairs of the survey's sample that are tokenised for an estimate."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """What would be trained on which data, and why; nothing is written yet."""
 
-    survey: Survey
+    survey: Survey | TextSurvey
     draft: Draft
     """What was asked for."""
     recipe: Recipe
@@ -57,7 +50,7 @@ class Estimate:
     seconds: float
     parameters: int
     shared: int
-    vocabularies: tuple[int, int]
+    vocabularies: tuple[int, ...]
     epochs: float
     """How often every pair is seen in so many updates."""
 
@@ -65,7 +58,17 @@ class Estimate:
 def plan(draft: Draft) -> Plan:
     """Reads the data and settles every setting; whatever is wrong with either is refused here."""
     draft.check()
-    found = survey(structure(DataSettings, draft.values.get("data", {}), "data"))
+    settings = structure(DataSettings, draft.values.get("data", {}), "data")
+    if settings.text is not None:
+        if settings.dev_text is None and not draft.given("data.held_out"):
+            settings = replace(settings, held_out=HELD_OUT)
+        text = survey_text(settings)
+        recipe, reasons = derive_text(text, draft)
+        text = replace(text, settings=recipe.data)
+        if isinstance(recipe.tokenizer.target, Characters):  # of others it is known once they are learnt
+            refuse_short(text, text.characters)
+        return Plan(survey=text, draft=draft, recipe=recipe, reasons=reasons)
+    found = survey(settings)
     task, _ = choose_task(found, draft)
     if task.drop_copies:
         found = found.without_copies()
@@ -77,14 +80,17 @@ def train_new(plan: Plan, out: Path, stop: Stop = never) -> Iterator[Event]:
     """Makes the run's folder and trains in it; a failure before the first update leaves no folder."""
     refuse_occupied(out)
     recipe, reasons = plan.recipe, dict(plan.reasons)
-    names = [Path(name).name for name in (recipe.data.source, recipe.data.target) if name]
+    names = [Path(name).name for name in (recipe.data.text, recipe.data.source, recipe.data.target) if name]
     with Run.create(out, recipe.task, names) as run:
         yield Preparing(doing="the tokenizers")
-        tokenizers = learn_tokenizers(recipe.tokenizer, plan.survey, plan.fit)
+        tokenizers = learnt(plan)
         tokenizers.save(run.tokenizer_folder)
         recipe = settled(fitted(recipe, tokenizers, reasons), reasons)
-        yield Preparing(doing="the ids of all pairs")
-        prepare(recipe.data, tokenizers, plan.survey, run.data_folder)
+        yield Preparing(doing="the ids of all data")
+        if isinstance(plan.survey, TextSurvey):
+            prepare_text(recipe.data, tokenizers.target, plan.survey, run.data_folder)
+        else:
+            prepare(recipe.data, tokenizers, plan.survey, run.data_folder)
         write(recipe, run.recipe_file, reasons, plan.draft.comments)
         yield Preparing(doing="a short calibration of the time an update takes here")
         costs = _calibrated(run)
@@ -94,10 +100,19 @@ def train_new(plan: Plan, out: Path, stop: Stop = never) -> Iterator[Event]:
     yield from train(Run(out), stop, costs)
 
 
+def learnt(plan: Plan) -> TokenizerPair:
+    """The tokenizers of a plan, learnt from its data; running text has one, which stands on both sides."""
+    if isinstance(plan.survey, TextSurvey):
+        tokenizer = learn_text_tokenizer(plan.recipe.tokenizer.target, plan.survey, plan.fit)
+        return TokenizerPair(tokenizer, tokenizer)
+    return learn_tokenizers(plan.recipe.tokenizer, plan.survey, plan.fit)
+
+
 def fitted(recipe: Recipe, tokenizers: TokenizerPair, reasons: dict[str, str]) -> Recipe:
     """The recipe with the sizes that the vocabularies really have."""
     parts = {"source": recipe.tokenizer.source, "target": recipe.tokenizer.target}
-    for side, size in (("source", tokenizers.source.size), ("target", tokenizers.target.size)):
+    sides = (("source", tokenizers.source.size), ("target", tokenizers.target.size))
+    for side, size in sides if recipe.data.text is None else sides[1:]:
         part = parts[side]
         if isinstance(part, BPE | Unigram) and part.size != size:
             parts[side] = replace(part, size=size)
@@ -134,26 +149,14 @@ def estimate(plan: Plan) -> Estimate:
     """Times a few updates of the planned model on a sample of the pairs, in memory."""
     recipe = plan.recipe
     device = default_device()
-    tokenizers = learn_tokenizers(recipe.tokenizer, plan.survey, plan.fit)
-    pairs = spread(plan.survey.sample, SAMPLED_PAIRS)
-    sources = tokenizers.source.encode_all([source for source, _ in pairs])
-    targets = tokenizers.target.encode_all([target for _, target in pairs])
-    longest = recipe.data.max_length
-    kept = [pair for pair in zip(sources, targets, strict=True) if max(map(len, pair)) <= longest]
-    if not kept:
-        raise SurdError(f"every pair of a sample has more than {longest} tokens on a side; raise data.max_length")
-    batches = _batches(kept, recipe.batch, recipe.seed)
+    tokenizers = learnt(plan)
+    batches: Sequence[Material]
+    if isinstance(plan.survey, TextSurvey):
+        batches, amount = text_sample(plan.survey, recipe, tokenizers.target)
+    else:
+        batches, amount = pair_sample(plan.survey, recipe, tokenizers)
     seed_all(recipe.seed)
-    vocabularies = (tokenizers.source.size, tokenizers.target.size)
-    model = placed(Seq2Seq(recipe.model, *vocabularies), recipe, device)
-    report, tokens = plan.survey.report, sum(batch.tokens for batch in batches)
-    amount = Amount(
-        epoch_tokens=round(tokens / len(kept) * report.train),
-        epoch_batches=max(1, round(len(batches) / len(kept) * report.train)),
-        held_out_tokens=round(tokens / len(kept) * min(report.held_out, WATCHED_PAIRS)),
-        held_out_sources=report.held_out_sources,
-        target_length=sum(batch.labels.numel() for batch in batches) / len(kept),
-    )
+    model = placed(built_model(recipe, tokenizers), recipe, device)
     costs = measure(model, recipe, grouped(batches, recipe.training.accumulation, device), amount)
     settled, steps, _ = budgeted(recipe, costs)
     parameters, shared = model.parameter_counts()
@@ -163,27 +166,8 @@ def estimate(plan: Plan) -> Estimate:
         seconds=costs.expected(steps, settled.training.evaluate_every),
         parameters=parameters,
         shared=shared,
-        vocabularies=vocabularies,
+        vocabularies=model.vocabularies,
         epochs=steps * recipe.training.accumulation / amount.epoch_batches,
-    )
-
-
-def _batches(pairs: Sequence[tuple[list[int], list[int]]], batching: Batching, seed: int) -> list[Batch]:
-    """Batches of pairs in memory, put together as those of a prepared corpus are."""
-    lengths = np.array([(len(source) + 1, len(target) + 1) for source, target in pairs])
-    random = np.random.default_rng(derive_seed(seed, "estimate"))
-    order = by_length(lengths[:, 0], lengths[:, 1], random.random(len(pairs)))
-    bounds = cut(lengths[order, 0], lengths[order, 1], batching.tokens)
-    groups = [order[first:last] for first, last in pairwise(bounds)]
-    return [_batch([pairs[number] for number in groups[place]]) for place in random.permutation(len(groups))]
-
-
-def _batch(pairs: Sequence[tuple[list[int], list[int]]]) -> Batch:
-    return Batch(
-        source=Ragged.from_lists([[*source, EOS] for source, _ in pairs]),
-        target=Ragged.from_lists([[BOS, *target] for _, target in pairs]),
-        labels=Ragged.from_lists([[*target, EOS] for _, target in pairs]).tokens,
-        numbers=tuple(range(len(pairs))),
     )
 
 

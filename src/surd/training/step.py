@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
-from surd.data.batch import Batch
-from surd.models.seq2seq import Seq2Seq
+from surd.data.windows import Material
+from surd.models.model import Model
 from surd.nn.loss import Terms
 
 
@@ -21,7 +21,7 @@ class StepResult:
     target_tokens: int
     """Real target tokens, padding not counted."""
     source_tokens: int
-    """Real source tokens, padding not counted."""
+    """Real source tokens, padding not counted; running text has none."""
     gradient_norm: float
     """Norm of the whole gradient before clipping."""
     finite: bool
@@ -29,8 +29,8 @@ class StepResult:
 
 
 def train_step(
-    model: Seq2Seq,
-    batches: Sequence[Batch],
+    model: Model,
+    batches: Sequence[Material],
     optimizer: torch.optim.Optimizer,
     clip: float | None,
     smoothing: float,
@@ -45,7 +45,7 @@ def train_step(
     tokens = sum(batch.labels.numel() for batch in batches)
     loss_sum = nll_sum = 0.0
     for batch in batches:
-        sums = model.loss(batch.source, batch.target, batch.labels, smoothing, terms)
+        sums = model.loss(*batch.inputs, batch.labels, smoothing, terms)
         (sums.loss / tokens).backward()
         loss_sum += float(sums.loss.detach())
         nll_sum += float(sums.nll)
@@ -59,7 +59,7 @@ def train_step(
         loss=loss_sum / tokens,
         nll=nll_sum / tokens,
         target_tokens=tokens,
-        source_tokens=sum(batch.source.tokens.numel() for batch in batches),
+        source_tokens=sum(batch.tokens for batch in batches) - tokens,
         gradient_norm=gradient_norm,
         finite=bool(finite),
     )

@@ -58,7 +58,7 @@ def judge(training: float, held_out: float, norm: float, yardsticks: Yardsticks)
     if not beats_frequencies(training, yardsticks):
         return False, (
             f"Not learning yet, because the training nll of {training:.2f} a piece needs no more than the frequencies "
-            f"of the pieces ({frequencies:.2f}); {followed}. The source is not used so far."
+            f"of the pieces ({frequencies:.2f}); {followed}. What the model reads is not used so far."
         )
     if held_out >= min(start, uniform):
         return False, (
