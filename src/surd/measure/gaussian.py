@@ -20,6 +20,8 @@ from surd.errors import SurdError
 STEP = 0.2
 REACH = 9.0
 """Standard deviations beyond which a Gaussian has less weight than float64 has digits."""
+FROZEN = 8.0
+"""From this std on a softmax over up to thousands of keys is frozen, and its integrals are long."""
 FLAT = 1e-4
 """Below this std the first terms in std² are exact in float64."""
 
@@ -132,6 +134,14 @@ def _grid(std: float, keys: int) -> _Grid:
 
 def _integral(values: Tensor) -> float:
     return float(values.sum()) * STEP
+
+
+def nearly(std: float, keys: int) -> tuple[float, float]:
+    """E Σ p² and E ‖J‖² to four digits of std, for many calls; beyond `FROZEN`, closed forms that are within 16 %."""
+    if std > FROZEN and keys > 1:
+        return frozen_square_sum(std, keys), frozen_jacobian_norm(std, keys) ** 2
+    row = expected_rows(round(std, 3 - math.floor(math.log10(std))) if std > 0 else 0.0, keys)
+    return row.square_sum, row.jacobian_norm**2
 
 
 def high_temperature_entropy(std: float, keys: int) -> float:

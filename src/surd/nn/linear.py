@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from surd.measure.gaussian import expected_rows
+from surd.measure.gaussian import nearly
 from surd.measure.signal import Signal, Tape
 from surd.measure.sites import Role
 
@@ -44,11 +44,11 @@ class Projection(Linear):
         width, vocabulary, back_gain = self.in_features, self.out_features, self.out_features * draw.std**2
         others = width * draw.std**2 * hidden.squares + draw.bias**2
         met = width * draw.std * hidden.own.sqrt() if tied and hidden.own is not None else torch.zeros_like(others)
-        found = expected_rows(round(float(others.mean()) ** 0.5, 4), vocabulary)
+        squares, _ = nearly(others.mean().item() ** 0.5, vocabulary)
         # The chance of the own token among the others, whose exponentials have the mean exp(others / 2).
         chance = 1 / (1 + (vocabulary - 1) * (others / 2 - met).exp()) * (met > 0)
         alike = hidden.products / (hidden.squares[:, None] * hidden.squares).sqrt()
-        rest = (alike.clamp(0, 1) * log(vocabulary * found.square_sum)).exp() / vocabulary
+        rest = (alike.clamp(0, 1) * log(vocabulary * squares)).exp() / vocabulary
         one = torch.eye(len(others), dtype=others.dtype)
         left = (1 - chance[:, None]) * (1 - chance)
         same = left * rest + (1 - left) / vocabulary * (1 - one) + chance.square().diag()

@@ -5,13 +5,12 @@ Letters in products: a and b are two queries, j and k two keys.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import log10
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from surd.measure.gaussian import GaussianRows, expected_rows
+from surd.measure.gaussian import nearly
 from surd.measure.moments import Smooth
 from surd.measure.signal import Kernel, Signal, Tape
 from surd.nn.score import soft_cap
@@ -133,21 +132,18 @@ def capped(scores: Scores, cap: float) -> Scores:
 
 
 def mixed(scores: Scores, value: Signal, d_v: int, sight: Sight, group: int, tape: Tape) -> tuple[Signal, Signal]:
-    """The scores as a signal, and softmax(scores) V; `group` heads of queries share the values.
+    """The scores as a signal, without what a row has in common, and softmax(scores) V; `group` heads of queries share the values.
 
     The scores that a query sees are taken for independent normal numbers: the sums of their softmax are known exactly.
     """
-    found = [_rows(within, int(count)) for within, count in zip(scores.within.tolist(), sight.counts, strict=True)]
-    squares, jacobians = (
-        torch.tensor(numbers, dtype=torch.float64)
-        for numbers in zip(*((row.square_sum, row.jacobian_norm**2) for row in found), strict=True)
-    )
+    rows = zip(scores.within.tolist(), sight.counts.tolist(), strict=True)
+    squares, jacobians = torch.tensor([nearly(within**0.5, int(n)) for within, n in rows], dtype=torch.float64).T
     # Σ over keys of p p' for two queries: 1/n if their scores have nothing in common, Σ p² if everything.
     peaked = (squares * sight.counts).log().clamp(min=0)
     same = (scores.alike.clamp(0, 1) * _roots(peaked)).exp() / torch.maximum(sight.counts[:, None], sight.counts)
     weights = sight.weights(same)
     out = Signal(torch.einsum("abjk,jk->ab", weights, value.products))
-    shown = Signal(scores.squares.diag())
+    shown = Signal((scores.within * (1 - 1 / sight.counts)).diag())
 
     def back() -> None:
         value.gradients += group * torch.einsum("abjk,ab->jk", weights, out.gradients)
@@ -160,12 +156,6 @@ def mixed(scores: Scores, value: Signal, d_v: int, sight: Sight, group: int, tap
         scores.back(passed, values)
 
     return shown, tape.then(out, back)
-
-
-def _rows(variance: float, keys: int) -> GaussianRows:
-    """Rounded to four digits, so that rows of nearly one size are worked out once."""
-    std = variance**0.5
-    return expected_rows(round(std, 3 - int(log10(std))) if std > 0 else 0.0, keys)
 
 
 def _roots(x: Rows) -> Pairs:
