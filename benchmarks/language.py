@@ -73,8 +73,8 @@ def table(result: dict[str, Any]) -> str:
     indented = "\n".join(f"    {line}".rstrip() for line in result["passage"].split("\n"))
     return (
         f"`{result['runs'][0]['command']}`, and the same with other seeds.\n\n{report.markdown_table(names, rows)}\n\n"
-        f"Mean {result['mean']:.4f} nats a character, standard deviation {result['deviation']:.4f}: the whole last tenth, "
-        f"in windows of {result['context']} characters of which none overlap.\n\n"
+        f"Mean {result['mean']:.4f} nats a character, standard deviation {result['deviation']:.4f}: the whole last "
+        f"tenth, in windows of {result['context']} characters of which none overlap.\n\n"
         f"The first seed goes on with `ROMEO:` at a temperature of 0.8:\n\n{indented}"
     )
 
