@@ -81,6 +81,33 @@ def translate(run: Path, source: Path, output: Path, *options: str) -> None:
     run_surd("translate", run, source, "--output", output, *options)
 
 
+def score(run: Path, *files: Path) -> dict[str, float]:
+    """The scores of a run on a text, by name."""
+    found = json.loads(output_of("score", run, *files, "--json"))
+    return {one["name"]: round(one["value"], 4) for one in found["scores"]}
+
+
+def generate(run: Path, *options: str) -> str:
+    """What a language model writes."""
+    return output_of("generate", run, *options).removesuffix("\n")
+
+
+def output_of(*arguments: str | Path) -> str:
+    """What one call of surd prints."""
+    command = [sys.executable, "-m", "surd", *map(str, arguments)]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, encoding="utf-8", check=True).stdout
+
+
+def scores(run: Path) -> dict[str, float]:
+    """The scores that a training ended with, by name."""
+    return {one["name"]: one["value"] for one in read_json(run / "scores.json")["scores"]}
+
+
+def context(run: Path) -> int:
+    """Tokens of running text that a run's model reads at once."""
+    return tomllib.loads((run / "recipe.toml").read_text(encoding="utf-8"))["data"]["context"]
+
+
 def journal(run: Path, event: str) -> list[dict[str, Any]]:
     """The records of one kind from a run's journal, in order."""
     lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()

@@ -14,6 +14,8 @@ ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
 SMALL = "model.d_model=16 model.heads=2 model.d_ff=32 model.encoder_layers=1 model.decoder_layers=1"
 SMALL += " training.steps=4 training.evaluate_every=4 decode.factor=1 decode.extra=2"
+SMALL_TEXT = "data.context=16 model.d_model=16 model.heads=2 model.d_ff=32 model.decoder_layers=1"
+SMALL_TEXT += " training.steps=4 training.evaluate_every=4 sample.max_length=20"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
 WORDS = {"two": "zwei", "dogs": "Hunde", "cats": "Katzen", "play": "spielen", "sleep": "schlafen", "in": "im"}
 WORDS |= {"the": "", "snow": "Schnee", "house": "Haus", "garden": "Garten", "young": "junge", "old": "alte"}
@@ -33,7 +35,8 @@ def run(line: str, folder: Path) -> None:
     if out := re.search(r"^surd train .*--out (\S+)", line):
         shutil.rmtree(folder / out[1], ignore_errors=True)
         source, separator, options = line.partition(" --")
-        line = f"{source} {SMALL}{separator}{options}" if ".toml" not in source else f"{line} {SMALL}"
+        small = SMALL_TEXT if " --text " in line else SMALL
+        line = f"{source} {small}{separator}{options}" if ".toml" not in source else f"{line} {small}"
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     result = subprocess.run(line, shell=True, cwd=folder, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, f"{line}\n{result.stdout}{result.stderr}"
@@ -51,6 +54,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
             (folder / f"{name}.{suffix}").write_text("".join(f"{line}\n" for line in lines))
         pairs = "".join(f"{one}\t{other}\n" for one, other in zip(english, german, strict=True))
         (folder / "pairs.tsv").write_text(pairs)
+    verses = [f"{word}: the {other} {word} and the {word} {other}" for word in WORDS for other in WORDS]
+    for name, lines in (("corpus", verses), ("held", verses[::9])):
+        (folder / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines))
     (folder / "recipe.toml").write_text('[data]\nsource = "train.en"\ntarget = "train.de"\n')
     run(next(line for line in commands(PAGES[0]) if line.startswith("surd train")), folder)
     return folder

@@ -17,6 +17,7 @@ PAGES = sorted(path for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
 OPTIONS = {
     "train": ROOT / "docs" / "training.md",
     "translate": ROOT / "docs" / "use.md",
+    "generate": ROOT / "docs" / "language.md",
     "score": ROOT / "docs" / "use.md",
 }
 

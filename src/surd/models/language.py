@@ -12,6 +12,7 @@ from surd.nn.cache import Past
 from surd.nn.init import draws, table_std
 from surd.nn.loss import LossSums, Terms, smoothed_cross_entropy
 from surd.nn.multihead import SelfAttention
+from surd.nn.norm import NormOrder
 from surd.nn.ragged import Layout, Ragged
 from surd.nn.stack import CausalDecoder
 from surd.nn.tying import first_gain, tie, verify
@@ -28,7 +29,11 @@ class Language(Model):
         a = self.architecture
         self.text = self.embedding(vocabulary)
         layers = [self._layer() for _ in range(a.decoder_layers)]
-        self.decoder = CausalDecoder(layers, self.last_norm(first_gain(a.tying, a.norm_order, a.d_model)))
+        # Without a source two sub-layers a layer take little from the row that was read, in a post-norm stack too.
+        gain = first_gain(a.tying, NormOrder.PRE, a.d_model)
+        if a.norm_order is NormOrder.POST:
+            layers[-1].feedforward_residual = self.residual(gain)
+        self.decoder = CausalDecoder(layers, self.last_norm(gain))
         self.projection = self.softmax_projection(vocabulary)
         self.tie()
         a.init(self)

@@ -55,10 +55,10 @@ class Model(nn.Module):
         a = self.architecture
         return Embedding(vocabulary, a.d_model, a.multiplier(a.d_model), a.position, a.dropout, a.input_gradient)
 
-    def residual(self) -> Residual:
+    def residual(self, gain: float = 1.0) -> Residual:
         """What joins a sub-layer to the stream."""
         a = self.architecture
-        return Residual(a.norm.build(a.d_model), a.norm_order, a.dropout)
+        return Residual(a.norm.build(a.d_model, gain), a.norm_order, a.dropout)
 
     def last_norm(self, gain: float = 1.0) -> LastNorm:
         """What a stack ends in: a pre-norm one in a norm, a post-norm one has it already."""
