@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from parity.small import pairs
+from parity.small import pairs, windows
 from torch import Tensor, nn
 
 from surd.measure.sites import Role
+from surd.models.language import Language
 from surd.models.seq2seq import Seq2Seq
 from surd.nn.block import Residual
 from surd.nn.embedding import Embedding
@@ -18,8 +19,8 @@ from surd.nn.norm import NormLayer
 from surd.nn.norm import NormOrder as Order
 from surd.nn.score import dot_scores, soft_cap
 
-SOURCE, TARGET = 12, 13
-"""Tokens in each sentence, without BOS and EOS."""
+LENGTHS = (12, 13)
+"""Tokens in each sentence of source and target, without BOS or EOS."""
 
 
 @dataclass(frozen=True)
@@ -30,14 +31,14 @@ class Size:
     backward: float | None
 
 
-def observed(model: Seq2Seq, sentences: int, seed: int) -> dict[str, Size]:
+def observed(model: Seq2Seq | Language, sentences: int, seed: int) -> dict[str, Size]:
     """Random sentences with random labels through a model, all at once."""
     torch.manual_seed(seed)
     lines = [
         [torch.randint(4, vocabulary, (length,)).tolist() for _ in range(sentences)]
-        for vocabulary, length in zip(model.vocabularies, (SOURCE, TARGET), strict=True)
+        for vocabulary, length in zip(model.vocabularies, LENGTHS[-len(model.vocabularies) :], strict=True)
     ]
-    source, target, labels = pairs(*lines)
+    *given, labels = pairs(*lines) if isinstance(model, Seq2Seq) else windows(*lines)
     kept: dict[str, tuple[Tensor, Callable[[Tensor], float]]] = {}
     names = {module: name for name, module in model.named_modules()}
 
@@ -64,11 +65,11 @@ def observed(model: Seq2Seq, sentences: int, seed: int) -> dict[str, Size]:
                 keep(module, Role.NORM, out)
 
     handles = [module.register_forward_hook(hook) for module in model.modules()]
-    hidden = model(source, target)
+    hidden = model(*given)
     logits = model.logits(hidden)
     keep(model.projection, Role.HIDDEN, hidden)
     keep(model.projection, Role.LOGITS, logits)
-    F.cross_entropy(logits, torch.randint(4, model.vocabularies[1], labels.shape), reduction="sum").backward()
+    F.cross_entropy(logits, torch.randint(4, model.vocabularies[-1], labels.shape), reduction="sum").backward()
     for handle in handles:
         handle.remove()
     return {

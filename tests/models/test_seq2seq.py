@@ -93,6 +93,7 @@ def _unfilled(vocabulary: int) -> Seq2Seq:
 # The compiler traces through the cache around the table of waves, as is wanted: the table becomes part of the graph.
 @pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`:UserWarning")
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # the compiler does, not we
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")  # it looks, not we
 @pytest.mark.usefixtures("compiled")
 def test_compiled_equals_eager_and_keeps_the_tie() -> None:
     """Forward and backward; one small post-norm model, since compiling is what takes the time."""
