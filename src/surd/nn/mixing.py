@@ -134,8 +134,8 @@ def capped(scores: Scores, cap: float) -> Scores:
 def mixed(scores: Scores, value: Signal, d_v: int, sight: Sight, group: int, tape: Tape) -> tuple[Signal, Signal]:
     """The scores as a signal, without what a row has in common, and softmax(scores) V.
 
-    `group` heads of queries share the values. The scores that a query sees are taken for independent normal numbers: the
-    sums of their softmax are known exactly.
+    `group` heads of queries share the values. The scores that a query sees are taken for independent normal numbers:
+    the sums of their softmax are known exactly.
     """
     rows = zip(scores.within.tolist(), sight.counts.tolist(), strict=True)
     squares, jacobians = torch.tensor([nearly(within**0.5, int(n)) for within, n in rows], dtype=torch.float64).T
