@@ -36,6 +36,7 @@ CASES = {
     "training.minutes=0": "training.minutes: expected more than 0, found 0.0",
     "training.patience=-1": "training.patience: expected at least 0, found -1",
     "training.evaluate_every=0": "training.evaluate_every: expected at least 1, found 0",
+    "training.watch_every=-1": "training.watch_every: expected at least 0, found -1",
     "training.accumulation=0": "training.accumulation: expected at least 1, found 0",
     "training.clip=-1": "training.clip: expected a norm, or 0 to cut nothing, found -1.0",
     "training.clip=inf": "training.clip: expected a norm, or 0 to cut nothing, found inf",

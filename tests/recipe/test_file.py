@@ -84,6 +84,7 @@ def recipes(draw: st.DrawFn) -> Recipe:
                 minutes=st.none() if steps else sizes,
                 evaluate_every=st.integers(1, steps or 10**6),
                 patience=st.integers(0, 100),
+                watch_every=st.integers(0, 100),
                 clip=st.just(0.0) | sizes,
                 smoothing=shares,
                 precision=st.sampled_from(["auto", "bf16", "fp32"]),
@@ -194,7 +195,7 @@ def test_every_value_is_written_with_a_reason_or_its_meaning(tmp_path):
     write(BASE, path)
     bare = [line for line in path.read_text().splitlines() if " = " in line and "#" not in line]
     kinds = [line for line in bare if line.startswith("kind = ") or line.endswith(('"inverse_root"', '"root_width"'))]
-    assert set(bare) - set(kinds) <= {'feedforward = "relu"', 'init = "transformer"'}
+    assert set(bare) - set(kinds) <= {'feedforward = "relu"', 'init = "transformer"', 'score = "dot"'}
 
 
 def test_relative_files_are_written_from_the_root(tmp_path, monkeypatch):

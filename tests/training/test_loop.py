@@ -1,15 +1,18 @@
 """The loop: when it ends, what it says early on, and what it does when the loss is not a number."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from torch import Tensor
 from training.tiny import tiny, write_pairs
 
 from surd.errors import SurdError
+from surd.nn.feedforward import FeedForwardLayer
 from surd.training import loop
 from surd.training.checkpoint import Checkpoints, Evaluation
-from surd.training.events import Evaluated, Event, Finished, Progress, Verdict
+from surd.training.events import Alarmed, Evaluated, Event, Finished, Progress, Verdict, Weighed
 from surd.training.loop import better
 from surd.training.start import plan, train_new
 
@@ -47,6 +50,55 @@ def test_a_loss_that_is_not_a_number_stops_and_keeps_the_last_good_weights(
     with pytest.raises(SurdError, match=r"stopped at step 8: the loss is not a number.*checkpoint of step 5 is good"):
         run_all(tmp_path, "training.steps=20")
     assert Checkpoints(tmp_path / "run" / "checkpoints").steps() == [5]
+
+
+@pytest.mark.usefixtures("compiled")
+def test_the_scales_of_the_fresh_model_are_told_first(tmp_path: Path) -> None:
+    events = run_all(tmp_path, "training.steps=5", "model.d_model=128", "model.d_ff=256")
+    number = next(number for number, event in enumerate(events) if isinstance(event, Weighed))
+    assert not any(isinstance(event, Progress) for event in events[:number])
+    told = events[number]
+    assert isinstance(told, Weighed)
+    assert {"source:embed", "projection:logits", "decoder.layers.0.cross.fit:score"} <= {
+        entry.site for entry in told.ledger.entries
+    }
+    assert all(0.7 < (entry.forward.ratio or 1) < 1.4 for entry in told.ledger.entries)
+    assert "measured over predicted" in told.ledger.summary()
+
+
+@pytest.mark.usefixtures("compiled")
+def test_watching_changes_no_weight(tmp_path: Path) -> None:
+    weights = []
+    for every in (0, 1, 3):
+        folder = tmp_path / str(every)
+        folder.mkdir()
+        run_all(folder, "training.steps=7", f"training.watch_every={every}", "model.attention_dropout=0.1")
+        weights.append((folder / "run" / "model.safetensors").read_bytes())
+    assert weights[0] == weights[1] == weights[2]
+
+
+@pytest.mark.usefixtures("compiled")
+def test_where_a_number_was_lost_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forward, calls = FeedForwardLayer.forward, []
+
+    def broken(self: FeedForwardLayer, x: Tensor) -> Tensor:
+        calls.append(self.training)
+        return forward(self, x) * (float("inf") if sum(calls) > 6 and self.training else 1.0)
+
+    monkeypatch.setattr(FeedForwardLayer, "forward", broken)
+    with pytest.raises(SurdError, match=r"(?s)is not a number.*came up first at encoder\.layers\.0\.feedforward"):
+        run_all(tmp_path, "training.steps=20")
+
+
+@pytest.mark.usefixtures("compiled")
+def test_a_rate_that_tears_the_weights_is_an_alarm(tmp_path: Path) -> None:
+    events = run_all(
+        tmp_path, "training.steps=6", "training.watch_every=1", "training.schedule.rate=3", "training.schedule.warmup=1"
+    )
+    kinds = {event.alarm.kind for event in events if isinstance(event, Alarmed)}
+    assert "update-ratio" in kinds
+    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert {record["kind"] for record in records if record["event"] == "alarm"} == kinds
 
 
 @pytest.mark.usefixtures("compiled")

@@ -48,7 +48,17 @@ class Narrator:
 
     def tell(self, event: "Event") -> None:
         """Whatever is to be said of an event."""
-        from surd.training.events import Evaluated, Finished, Interrupted, Preparing, Progress, Started, Verdict
+        from surd.training.events import (
+            Alarmed,
+            Evaluated,
+            Finished,
+            Interrupted,
+            Preparing,
+            Progress,
+            Started,
+            Verdict,
+            Weighed,
+        )
 
         match event:
             case Progress():
@@ -58,6 +68,10 @@ class Narrator:
             case Started():
                 for line in started(event):
                     self.say(line)
+            case Weighed():
+                self.say(f"scales at the start: {event.ledger.summary()}")
+            case Alarmed():
+                self.say(f"alarm: {event.alarm}")
             case Verdict():
                 self.say(f"step {event.step:,}: {event.sentence}")
             case Evaluated():

@@ -3,9 +3,11 @@
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from surd.measure.ledger import Trial
 from surd.measure.signal import Expectation, Signal, Tape
 from surd.measure.sites import Role
 from surd.models.architecture import Architecture
@@ -17,8 +19,13 @@ from surd.nn.loss import LossSums
 from surd.nn.multihead import Heads
 from surd.nn.norm import NormOrder
 from surd.nn.position import Rotary
+from surd.nn.ragged import Ragged
+from surd.nn.special import SPECIALS
 from surd.nn.stack import LastNorm
 from surd.nn.tying import Tying
+
+TRIAL_SENTENCES, TRIAL_LENGTHS = 8, (13, 14)
+"""What the ledger measures on: sequences, and positions in each of them, prime to the widths of heads."""
 
 
 class Model(nn.Module):
@@ -29,6 +36,8 @@ class Model(nn.Module):
     """
 
     projection: Projection
+    expect: Callable[..., dict[str, Expectation]]
+    """What the parts say of each site at the start, for so many positions in each sequence that is read."""
     loss: Callable[..., LossSums]
     """Sums of the loss over what a batch says, from what it reads."""
 
@@ -103,6 +112,24 @@ class Model(nn.Module):
         tied = self.architecture.tying is not Tying.NONE
         self.projection.expect(tape.note(self.projection, Role.HIDDEN, hidden), tied, tape)
         return tape.expectations()
+
+    def trial(self) -> Trial:
+        """Random tokens for the ledger, and what the parts predict of them."""
+        generator = torch.Generator().manual_seed(0)
+        lengths = TRIAL_LENGTHS[-len(self.vocabularies) :]
+        *inputs, labels = (
+            Ragged.from_lists(
+                torch.randint(len(SPECIALS), size, (TRIAL_SENTENCES, length), generator=generator).tolist()
+            )
+            for size, length in zip((*self.vocabularies, self.vocabularies[-1]), (*lengths, lengths[-1]), strict=True)
+        )
+        device = self.projection.weight.device
+        wanted = labels.tokens.to(device)
+        return Trial(
+            inputs=tuple(ragged.to(device) for ragged in inputs),
+            loss=lambda hidden: F.cross_entropy(self.wide_logits(hidden), wanted, reduction="sum"),
+            expected=self.expect(*lengths),
+        )
 
     def parameter_counts(self) -> tuple[int, int]:
         """Numbers held (a shared matrix once), and numbers that tying saved."""

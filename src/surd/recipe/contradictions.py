@@ -48,7 +48,12 @@ def _single(recipe: Recipe) -> Iterator[Contradiction]:
     for path, value in counts.items():
         if value < 1:
             yield _fault(path, f"expected at least 1, found {value}")
-    for path, value in {"seed": recipe.seed, "training.patience": training.patience}.items():
+    from_zero = {
+        "seed": recipe.seed,
+        "training.patience": training.patience,
+        "training.watch_every": training.watch_every,
+    }
+    for path, value in from_zero.items():
         if value < 0:
             yield _fault(path, f"expected at least 0, found {value}")
     # A mask is drawn in steps of 1 / LEVELS: what rounds to all of them would drop everything.

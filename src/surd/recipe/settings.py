@@ -32,6 +32,8 @@ class Training:
     """Norm to which a longer gradient is cut, for the mean over target tokens; 0 cuts none."""
     average: int = 5
     """Newest evaluated checkpoints whose weights are averaged at the end; 1 averages none."""
+    watch_every: int = 100
+    """Updates between two looks at the scales of the model as it trains, which change no weight; 0 never looks."""
     keep: int = 2
     """Full checkpoints that stay on disk to go on from."""
     smoothing: float = 0.1

@@ -6,6 +6,8 @@ All negative log-likelihoods are in nats for each target piece, ends of sentence
 from dataclasses import dataclass
 from pathlib import Path
 
+from surd.measure.ledger import Ledger
+from surd.measure.vitals import Alarm
 from surd.metrics.score import Score
 from surd.training.pace import Costs
 
@@ -48,6 +50,20 @@ class Started:
     frequencies: float
     """The nll of a model that knows only how often each piece occurs."""
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weighed:
+    """The scales of the fresh model, beside what its parts predict."""
+
+    ledger: Ledger
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alarmed:
+    """A scale has left its range."""
+
+    alarm: Alarm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,4 +150,4 @@ class Finished:
     run: Path
 
 
-Event = Preparing | Started | Progress | Verdict | Evaluated | Saved | Interrupted | Finished
+Event = Preparing | Started | Weighed | Progress | Alarmed | Verdict | Evaluated | Saved | Interrupted | Finished

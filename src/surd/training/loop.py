@@ -8,10 +8,25 @@ from dataclasses import asdict, replace
 import torch
 
 from surd.errors import SurdError
+from surd.measure.alarms import NON_FINITE
+from surd.measure.ledger import ledger
+from surd.measure.vitals import Alarm
+from surd.measure.watch import watch
 from surd.run import Run
 from surd.training.checkpoint import Evaluation, State
 from surd.training.evaluate import Stop, Stopped, held_out_nll, never
-from surd.training.events import Evaluated, Event, Interrupted, Preparing, Progress, Saved, Started, Verdict
+from surd.training.events import (
+    Alarmed,
+    Evaluated,
+    Event,
+    Interrupted,
+    Preparing,
+    Progress,
+    Saved,
+    Started,
+    Verdict,
+    Weighed,
+)
 from surd.training.finish import finish
 from surd.training.journal import Journal
 from surd.training.pace import Clock, Costs
@@ -43,6 +58,8 @@ def train(run: Run, stop: Stop = never, costs: Costs | None = None) -> Iterator[
         state = replace(state, start=held_out_nll(session.model, session.held_out, session.device))
     loop = _Loop(session, replace(state, setting=session.setting()), Clock(state.seconds, costs), stop)
     yield loop.started(notes)
+    if state.step == 0:
+        yield Weighed(ledger=ledger(session.model))
     yield from loop.events()
 
 
@@ -62,6 +79,13 @@ class _Loop:
         self.saved_at = time.monotonic()
         self.epoch = (state.epoch, session.epoch_batches(state.epoch))
         self.window, self.norm = math.inf, 0.0
+        self.alarms: list[Alarm] = []
+        every = self.training.watch_every
+        self.watch = (
+            watch(session.model, session.optimizer, every=every, tell=self.alarms.append, start=state.step)
+            if every
+            else None
+        )
 
     def started(self, notes: tuple[str, ...]) -> Started:
         session, costs = self.session, self.clock.costs
@@ -102,12 +126,16 @@ class _Loop:
                     return
                 else:
                     yield self._update(next(updates))
+                    yield from self._alarms()
                     yield from self._verdict()
                     if time.monotonic() - self.saved_at > SAVE_SECONDS and not self._evaluation_due():
                         yield from self._save()
         except Stopped:
             yield from self._save()
             yield Interrupted(step=self.state.step, run=self.session.run.folder)
+        finally:
+            if self.watch is not None:
+                self.watch.close()
 
     def _evaluation_due(self) -> bool:
         step = self.state.step
@@ -134,7 +162,10 @@ class _Loop:
             training.clip,
             training.smoothing,
             training.terms,
+            self.watch.before_update if self.watch is not None else lambda: None,
         )
+        if self.watch is not None:
+            self.watch.step(result.loss)
         if not result.finite:
             raise SurdError(self._not_finite(step, rate, result))
         tokens = result.source_tokens + result.target_tokens
@@ -165,12 +196,20 @@ class _Loop:
 
     def _not_finite(self, step: int, rate: float, result: StepResult) -> str:
         what = "gradient" if math.isfinite(result.loss) else "loss"
+        first = "".join(f" It came up first at {a.site}. {a.advice}" for a in self.alarms if a.kind == NON_FINITE)
         steps = self.session.checkpoints.steps()
         good = f"The checkpoint of step {steps[-1]} is good and stays." if steps else "There is no checkpoint yet."
         return (
-            f"training stopped at step {step}: the {what} is not a number (rate {rate:.2g}). {good} "
+            f"training stopped at step {step}: the {what} is not a number (rate {rate:.2g}).{first} {good} "
             "Train again with a lower training.schedule.rate, a longer warm-up, or training.precision=fp32."
         )
+
+    def _alarms(self) -> Iterator[Alarmed]:
+        """What the watch has noticed in the last update."""
+        for alarm in self.alarms:
+            self._record({"event": "alarm", **asdict(alarm)})
+            yield Alarmed(alarm=alarm)
+        self.alarms.clear()
 
     def _verdict(self) -> Iterator[Verdict]:
         """Says once that it learns, as soon as that is sure, and once that it does not, when it is late."""

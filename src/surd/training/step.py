@@ -1,6 +1,6 @@
 """One optimiser step: the gradient of the mean loss over the real target tokens of its micro-batches."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -35,11 +35,12 @@ def train_step(
     clip: float | None,
     smoothing: float,
     terms: Terms | None = None,
+    failed: Callable[[], object] = lambda: None,
 ) -> StepResult:
     """Accumulates over `batches`, normalises by all their target tokens together, clips to norm `clip`, steps.
 
     A mean of the micro-batches' means would weigh tokens of short batches more; the sum over tokens is what one big
-    batch would give.
+    batch would give. `failed` is called where loss or gradient is not a number, while the gradients are still there.
     """
     model.train()
     tokens = sum(batch.labels.numel() for batch in batches)
@@ -54,6 +55,8 @@ def train_step(
     finite = torch.isfinite(torch.tensor([loss_sum, gradient_norm])).all().item()
     if finite:
         optimizer.step()
+    else:
+        failed()
     optimizer.zero_grad(set_to_none=True)
     return StepResult(
         loss=loss_sum / tokens,
