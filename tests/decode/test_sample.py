@@ -28,6 +28,10 @@ def test_tokens_are_drawn_by_their_chances() -> None:
     assert drawn(Sampling()).tolist() == pytest.approx(CHANCES.tolist(), abs=1e-4)
 
 
+def test_no_temperature_is_too_low() -> None:
+    assert drawn(Sampling(temperature=1e-300)).tolist() == drawn(Sampling(temperature=0.0)).tolist()
+
+
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
 def test_the_temperature_is_a_power_of_the_chances(temperature: float) -> None:
     expected = CHANCES ** (1 / temperature)

@@ -54,7 +54,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
             (folder / f"{name}.{suffix}").write_text("".join(f"{line}\n" for line in lines))
         pairs = "".join(f"{one}\t{other}\n" for one, other in zip(english, german, strict=True))
         (folder / "pairs.tsv").write_text(pairs)
-    verses = [f"{word}: the {other} {word} and the {word} {other}" for word in WORDS for other in WORDS]
+    verses = [f"ROMEO: But soft, what {word} through {other}, you know?" for word in WORDS for other in WORDS]
     for name, lines in (("corpus", verses), ("held", verses[::9])):
         (folder / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines))
     (folder / "recipe.toml").write_text('[data]\nsource = "train.en"\ntarget = "train.de"\n')

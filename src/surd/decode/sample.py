@@ -89,13 +89,14 @@ def pick(
 ) -> Int[Tensor, " rows"]:
     """The next token of each row by its own number in [0, 1): where that falls in what is kept of the probability.
 
-    The likeliest token comes first, of equal ones the lower id. In float64, so that rounding has no say in what is kept.
+    The likeliest token comes first, of equal ones the lower id. In float64: rounding has no say in what is kept.
     """
     logits = logits.double()
     logits[:, UNWRITABLE] = float("-inf")
     if settings.temperature == 0:
         return logits.argmax(1)
-    chances = (logits / settings.temperature).softmax(1)
+    # The highest score is taken off first, so that no temperature is too low to divide by.
+    chances = ((logits - logits.amax(1, keepdim=True)) / settings.temperature).softmax(1)
     chances, tokens = chances.sort(dim=1, descending=True, stable=True)
     if settings.top_k is not None:
         chances[:, settings.top_k :] = 0
@@ -106,7 +107,6 @@ def pick(
     return tokens.gather(1, place[:, None]).squeeze(1)
 
 
-@torch.no_grad()
 def continue_texts(
     model: Reader,
     texts: Sequence[Sequence[int]],
@@ -123,7 +123,8 @@ def continue_texts(
     if not texts:
         return []
     device = next(model.parameters()).device
-    rows = _Rows(texts, settings, seeds, device)
+    home = torch.device("cpu") if device.type == "mps" else device  # which has no float64 to draw in
+    rows = _Rows(texts, settings, seeds, home)
     with evaluating(model):
         past, start = None, 0
         while len(rows.numbers):
@@ -132,17 +133,17 @@ def continue_texts(
             length = rows.length
             if past is None or window_start(length, context) != start:
                 start = window_start(length, context)
-                logits, past = model.read(rows.tokens[:, start:length])
+                logits, past = model.read(rows.tokens[:, start:length].to(device))
             else:
-                logits = model.step(rows.tokens[:, length - 1], past)
+                logits = model.step(rows.tokens[:, length - 1].to(device), past)
             if not logits.isfinite().all():
                 raise SurdError(NOT_FINITE)
-            for number, continuation in rows.advance(pick(logits, settings, rows.draws()), ends):
+            for number, continuation in rows.advance(pick(logits.to(home), settings, rows.draws()), ends):
                 found[number] = continuation
             kept = rows.open
             if not kept.all():
                 rows.keep(kept)
-                past.keep(kept.nonzero().squeeze(1))
+                past.keep(kept.nonzero().squeeze(1).to(device))
     return [one for one in found if one is not None]
 
 
