@@ -6,13 +6,22 @@ from typing import TYPE_CHECKING, Any
 from surd.errors import SurdError
 
 if TYPE_CHECKING:
-    from surd.api import Recipe, load, train
+    from surd.api import Recipe, ledger, load, train
+    from surd.measure.statistics import attention_statistics as statistics
+    from surd.measure.watch import watch
 
     __version__: str
 
-__all__ = ["Recipe", "SurdError", "__version__", "load", "train"]
+__all__ = ["Recipe", "SurdError", "__version__", "ledger", "load", "statistics", "train", "watch"]
 
-_LAZY = {"Recipe": "surd.api", "load": "surd.api", "train": "surd.api"}
+_LAZY = {
+    "Recipe": ("surd.api", "Recipe"),
+    "ledger": ("surd.api", "ledger"),
+    "load": ("surd.api", "load"),
+    "statistics": ("surd.measure.statistics", "attention_statistics"),
+    "train": ("surd.api", "train"),
+    "watch": ("surd.measure.watch", "watch"),
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -22,7 +31,8 @@ def __getattr__(name: str) -> Any:
 
         return version("surd")
     if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
+        module, attribute = _LAZY[name]
+        return getattr(import_module(module), attribute)
     raise AttributeError(f'module "surd" has no attribute "{name}"')
 
 

@@ -1,4 +1,4 @@
-"""What `import surd` offers: `load` a trained run and use it, `train` a new one, and the `Recipe` of a training."""
+"""What `import surd` offers: `load` a trained run and use it, `train` a new one, and any model's `ledger` of scales."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from surd.errors import SurdError
+from surd.measure.inputs import Inputs
+from surd.measure.ledger import Ledger
+from surd.measure.ledger import ledger as weigh
 from surd.recipe import Draft, Recipe, suggested, with_files
 from surd.recipe.file import values
 from surd.run.folder import Run
@@ -20,8 +23,9 @@ from surd.training.start import plan, train_new
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
 
-__all__ = ["Recipe", "Translator", "Writer", "load", "train"]
+__all__ = ["Ledger", "Recipe", "Translator", "Writer", "ledger", "load", "train"]
 
 GIVEN = "given in Python"
 
@@ -37,6 +41,23 @@ def load(
     `SurdError`.
     """
     return opened(Run.open(path), device, precision)
+
+
+def ledger(
+    model: "nn.Module | Translator | Writer | Path | str",
+    inputs: Inputs | None = None,
+    loss: "Callable[[Any], torch.Tensor] | None" = None,
+) -> Ledger:
+    """The sizes at every site of a model, forwards and backwards, beside what its parts predict of its start.
+
+    `model` is any module, which is left exactly as it was, what `surd.load` returns, or the folder of a run. Printed it
+    is a table, and in a notebook shows as one. A model of surd is measured on random tokens, another one on `inputs`
+    (the arguments of one call; else they are made from its signature), with the gradients of `loss`, a function of what
+    it returns, by default the cross-entropy with random labels.
+    """
+    if isinstance(model, Path | str):
+        model = load(model, precision="fp32")
+    return weigh(model.model if isinstance(model, Translator | Writer) else model, inputs, loss)
 
 
 def train(
