@@ -9,8 +9,8 @@ from torch import Tensor
 from surd.errors import SurdError
 
 # Tiles of logits: three of them should fit the caches of two cores, and each should outweigh the cost of the calls.
-CPU_TILE, ACCELERATOR_TILE = 2**17, 2**24
-KEY_BLOCK = 512
+CPU_TILE, ACCELERATOR_TILE = 2**18, 2**24
+KEY_BLOCK = 1024
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,11 +12,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-SUMS = 9
+SUMS = 10
 """Sums that `sum_block` leaves of a row."""
-# Weights are kept times this power of two: the square of a weight of 1e-30 would vanish in fp32, and with it the
-# gradient of a nearly one-hot row, while the cubes of half a million weights of 1 still fit.
+# Squares of weights are kept times this power of two squared, and cubes times its cube: the square of a weight of 1e-30
+# would vanish in fp32, and with it the gradient of a nearly one-hot row, while half a million cubes of 1 still fit.
 LIFT = 2.0**36
+SHARP = 1.1
+"""Where the weights of a row sum up to less, the largest is left out before they are summed, else taken off after."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +48,9 @@ class Sums:
 class Space:
     """Memory for one tile of logits, used again for each: without it, most of the time would go into new pages."""
 
-    def __init__(self, elements: int, rows: int, like: Tensor):
+    def __init__(self, elements: int, like: Tensor):
+        self.zero = like.new_zeros(())
         self.logits, self.weights, self.products = like.new_empty(3, elements).unbind()
-        self.places = torch.empty(rows, dtype=torch.int64, device=like.device)
 
 
 def empty_sums(blocks: int, rows: int, like: Tensor) -> Float[Tensor, "sums blocks rows"]:
@@ -68,25 +70,28 @@ def sum_block(
 
     Few passes over the tile, and none that makes a new one: the time goes into them.
     """
-    visible, largest, offsets, offset_norm, weights, weight_norm, cubes, offset_weights, square_offset_weights = sums
+    visible, largest, offsets, offset_norm, whole, weights, squares, cubes, offset_weights, square_offset_weights = sums
     keys, rows = logits.shape[-1], visible.shape[0]
-    u, place = logits.view(rows, keys), space.places[:rows]
+    u = logits.view(rows, keys)
     weight, product = (memory[: rows * keys].view(rows, keys) for memory in (space.weights, space.products))
-    torch.max(u, -1, out=(largest, place))
+    torch.amax(u, -1, out=largest)
     if hidden is None:
         visible.fill_(keys)
         u.sub_(largest[:, None])
     else:
         visible.view(logits.shape[:-1]).copy_(hidden.expand(*hidden.shape[:-1], keys).logical_not().sum(-1))
         u.sub_(torch.where(visible > 0, largest, 0.0)[:, None])  # -inf minus -inf is no number
-    torch.exp(u, out=weight).mul_(LIFT).scatter_(1, place[:, None], 0.0)
+    torch.sum(torch.exp(u, out=weight), -1, out=whole)
+    sharp = bool((whole < SHARP).any())
+    if sharp:
+        weight.frac_()  # the largest entries, and they alone, have the weight 1
     if hidden is not None:
         logits.masked_fill_(hidden, 0.0)  # their weight is 0 by now, and 0 times -inf would be no number
     torch.sum(u, -1, out=offsets)
     torch.linalg.vector_norm(u, dim=-1, out=offset_norm)
-    torch.sum(weight, -1, out=weights)
-    torch.linalg.vector_norm(weight, dim=-1, out=weight_norm)
-    torch.sum(torch.pow(weight, 3, out=product), -1, out=cubes)
+    weights.copy_(whole) if not sharp else torch.sum(weight, -1, out=weights)
+    torch.sum(torch.addcmul(space.zero, weight, weight, value=LIFT**2, out=product), -1, out=squares)
+    torch.sum(torch.addcmul(space.zero, product, weight, value=LIFT, out=product), -1, out=cubes)
     torch.sum(weight.mul_(u), -1, out=offset_weights)
     torch.sum(weight.mul_(u), -1, out=square_offset_weights)
 
@@ -94,17 +99,19 @@ def sum_block(
 def float_sums(sums: Float[Tensor, "sums blocks rows"]) -> Sums:
     """What `sum_block` wrote, in float64 and without the lift; a float64 row is cheap, a float64 tile is not."""
     wide = sums.to("cpu" if sums.device.type == "mps" else sums.device).double()  # Apple's GPUs have no float64
-    keys, largest, offsets, offset_norm, weights, weight_norm, cubes, offset_weights, square_offset_weights = wide
+    keys, largest, offsets, offset_norm, whole, weights, squares, cubes, offset_weights, square_offset_weights = wide
+    # Entries as large as the largest, of weight 1 and u 0, that are not among the sums; less the one that is left out.
+    ties = ((whole - weights).round() - 1).where(whole > 0, 0.0)
     return Sums(
         keys=keys,
         largest=largest,
         offsets=offsets,
         square_offsets=offset_norm.square(),
-        weights=weights / LIFT,
-        square_weights=(weight_norm / LIFT).square(),
-        cube_weights=cubes / LIFT**3,
-        offset_weights=offset_weights / LIFT,
-        square_offset_weights=square_offset_weights / LIFT,
+        weights=weights + ties,
+        square_weights=squares / LIFT**2 + ties,
+        cube_weights=cubes / LIFT**3 + ties,
+        offset_weights=offset_weights,
+        square_offset_weights=square_offset_weights,
     )
 
 

@@ -126,7 +126,7 @@ def _read(
     tile = logits.masked_fill(hidden, float("-inf")).contiguous()
     rows = blind.numel()
     sums = empty_sums(1, rows, tile)
-    sum_block(tile[None], hidden[None], Space(tile.numel(), rows, tile), sums[:, 0])
+    sum_block(tile[None], hidden[None], Space(tile.numel(), tile), sums[:, 0])
     values = {name: value.view(blind.shape) for name, value in read(merge(float_sums(sums))).items()}
     seen = keys - hidden.sum(-1)
     valid = seen >= FEWEST_KEYS

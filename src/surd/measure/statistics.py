@@ -106,7 +106,7 @@ def attention_statistics(
     blocks = max(1, -(-logits.key.shape[2] // width))
     statistics = logits.key.new_empty(len(NAMES), *logits.query.shape[:4])
     most = max((logits.rows(tile) for tile in tiles), default=0)
-    space = Space(most * width, most, logits.key)
+    space = Space(most * width, logits.key)
     with torch.autocast(query.device.type, enabled=False):
         for panel in _panels(logits, tiles, blocks):
             ends = list(accumulate(logits.rows(tile) for tile in panel))
