@@ -18,6 +18,7 @@ OPTIONS = {
     "train": ROOT / "docs" / "training.md",
     "translate": ROOT / "docs" / "use.md",
     "generate": ROOT / "docs" / "language.md",
+    "lab": ROOT / "docs" / "lab" / "README.md",
     "score": ROOT / "docs" / "use.md",
 }
 
