@@ -13,11 +13,14 @@ import pytest
 import torch
 import transformers
 
+from surd.measure.inputs import build_inputs
 from surd.measure.probe import probe
-from surd.measure.sites import Trace
 
-# For each type: its kind, its class, how it tells positions apart (null where that cannot be observed: no table of tokens,
-# no attention, or no multiple of the rows enters), whether it normalises queries and keys, and a small configuration.
+pytestmark = pytest.mark.heavy
+
+# For each type: its kind, its class, how it tells positions apart (null where that cannot be observed: no table of
+# tokens, no attention, or no multiple of the rows enters), whether it normalises queries and keys, and a small
+# configuration.
 TABLE = json.loads((Path(__file__).parent / "architectures.json").read_text())
 WIDTH, HEAD = 48, 16
 ROOT = sqrt(WIDTH)
@@ -88,11 +91,22 @@ DECLARED_BUT_NOT_TIED = {"luke"}
 """The configuration says tied, and table and head are two parameters."""
 
 
-def trace_of(name: str) -> tuple[Trace, transformers.PretrainedConfig]:
+PRE_SCALED = ("opt", "esm", "whisper", "xlm", "flaubert", "longformer", "led", "pegasus_x", "prophetnet", "fsmt", "mvp")
+PRE_SCALED += ("trocr", "xglm", "nystromformer", "funnel")
+"""Types that divide the queries: what stands in or after the product is 1, √d_k too large if it is read alone."""
+
+
+def build(name: str, **changes: object) -> tuple[transformers.PreTrainedModel, transformers.PretrainedConfig]:
+    """A small model with random weights; skips what this version of the library lacks."""
     entry = TABLE[name]
+    kind = getattr(transformers, entry["model"], None)
+    if kind is None or name not in transformers.CONFIG_MAPPING:
+        pytest.skip(f"transformers {transformers.__version__} has no {name} or no {entry['model']}")
     config = transformers.AutoConfig.for_model(name, **entry["config"])
+    for field, value in changes.items():
+        setattr(config, field, value)
     torch.manual_seed(0)
-    return probe(getattr(transformers, entry["model"])(config)), config
+    return kind(config), config
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -102,7 +116,8 @@ def quiet() -> None:
 
 @pytest.mark.parametrize("name", TABLE)
 def test_a_type_reads_as_its_code_says(name: str) -> None:
-    trace, config = trace_of(name)
+    model, config = build(name)
+    trace = probe(model)
     expected = EXPECTED.get(name, Expected())
 
     judged = [attention for attention in trace.attention if attention.judged]
@@ -135,6 +150,7 @@ def test_a_type_reads_as_its_code_says(name: str) -> None:
         assert [flow.sees_later for flow in own] == [looks_ahead]
         assert own[0].sees_earlier
     assert not any(flow.sees_other_rows for flow in trace.flows)
+    assert len({reading.site.name for reading in trace.readings}) == len(trace.readings)
 
 
 def declared_tie(config: transformers.PretrainedConfig) -> bool:
@@ -142,11 +158,33 @@ def declared_tie(config: transformers.PretrainedConfig) -> bool:
     return bool(getattr(config, "tie_word_embeddings", True))
 
 
+@pytest.mark.parametrize("name", PRE_SCALED)
+def test_a_scale_on_the_queries_is_not_missed(name: str) -> None:
+    judged = [attention for attention in probe(build(name)[0]).attention if attention.judged]
+    assert [attention.relative for attention in judged] == pytest.approx([1.0] * len(judged), rel=CLOSE)
+    assert any(attention.slope == pytest.approx(1.0, rel=CLOSE) for attention in judged)
+
+
+def loss(output: transformers.utils.ModelOutput) -> torch.Tensor:
+    return output.logits.logsumexp(-1).square().sum()
+
+
 @pytest.mark.parametrize("name", ["llama", "gpt2", "bart", "deepseek_v3", "qwen3"])
 def test_eager_attention_reads_the_same(name: str) -> None:
-    entry = TABLE[name]
-    config = transformers.AutoConfig.for_model(name, **entry["config"])
-    config._attn_implementation = "eager"
-    trace = probe(getattr(transformers, entry["model"])(config))
+    model, _ = build(name)
+    fused, trace = (probe(x, None, loss) for x in (model, build(name, _attn_implementation="eager")[0]))
+    sizes, others = ({x.site.name: (x.rms, x.gradient) for x in found.readings} for found in (trace, fused))
+    assert sizes.keys() == others.keys()
+    assert all(size == pytest.approx(others[site], rel=CLOSE) for site, size in sizes.items())
     assert {attention.backend for attention in trace.attention} == {"softmax"}
     assert [attention.relative for attention in trace.attention] == pytest.approx([1.0] * len(trace.attention))
+
+
+def test_a_mask_that_is_only_made_without_a_cache_is_missed_with_it() -> None:
+    model, _ = build("fsmt")
+    given = build_inputs(model)
+    sees_later = [
+        [flow.sees_later for flow in probe(model, {**given, "use_cache": cached}).flows if flow.own]
+        for cached in (False, True)
+    ]
+    assert sees_later == [[False], [True]]

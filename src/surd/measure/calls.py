@@ -8,26 +8,23 @@ from torch.autograd.graph import Node
 
 from surd.measure.graph import Place
 from surd.measure.naming import Where
-from surd.measure.sites import Role
+from surd.measure.sites import Site
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Operand:
-    """A tensor that a call reads."""
+class Seen:
+    """A tensor as it was when a call met it."""
 
+    turn: int
+    """How many were met before."""
     place: Place | None
     rms: float
+    """Over the entries that count."""
+    share: float = 1.0
+    """How many of its entries count: scores of hidden keys do not, and get no gradient."""
     shape: torch.Size
     value: Tensor | None
     """Its numbers, in runs that compare them."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Candidate:
-    """A tensor that may be what enters the model."""
-
-    place: Place
-    operand: Operand
 
 
 @dataclass(kw_only=True, eq=False)
@@ -42,8 +39,8 @@ class LookUp:
     turned: bool
     """The ids stand as (positions, rows)."""
     place: Place
-    rms: float
-    candidates: dict[Node, Candidate] = field(default_factory=dict)
+    rows: Seen
+    candidates: dict[Node, Seen] = field(default_factory=dict)
     open: bool = True
 
 
@@ -54,7 +51,7 @@ class Projection:
     where: Where
     weight: Tensor | None
     """None where a quantised layer keeps it to itself."""
-    read: Operand
+    read: Seen
     place: Place
 
 
@@ -65,8 +62,8 @@ class Product:
     where: Where
     place: Place
     shape: torch.Size
-    left: Operand
-    right: Operand
+    left: Seen
+    right: Seen
     d_k: int
     alpha: float
     """The factor that the call itself applies."""
@@ -79,38 +76,54 @@ class Softmax:
     """A softmax over anything."""
 
     where: Where
-    place: Place | None
+    scores: Seen
+    """What it reads; those far below all others are of hidden keys."""
     values: Tensor
-    """What it reads, masks included."""
+    """Its numbers."""
     axis: int
+    mixed: list[tuple[Seen, Seen]] = field(default_factory=list)
+    """What it weighs, and what comes of it."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False)
 class Fused:
     """An attention in one call: torch's own, or a kernel that was asked for its scale."""
 
     where: Where
     backend: str
-    query: Operand
-    key: Operand
-    value: Operand
+    query: Seen
+    key: Seen
+    value: Seen
     scale: float | None
     """None where a kernel did not answer like a scaled product."""
-    mask: Tensor | None
+    bias: Tensor | None
+    """What is added to the scores, -inf at hidden keys; of a kernel, up to a constant in each row."""
+    scores: Seen | None
+    """Computed from query and key; None where that would take too much memory, or the scale is unknown."""
+    mix: Seen | None = None
+    """What it returns, once it has."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Size:
-    """The rms of something that stands at a place of its own."""
+    """Something whose rms is read, and the name of its site."""
 
-    where: Where
-    role: Role
-    rms: float
+    site: Site
+    seen: Seen
 
 
 def rms(x: Tensor) -> float:
-    """Root mean square over all entries; NaN where there are no numbers."""
-    return float("nan") if x.is_meta else float(x.detach().float().square().mean().sqrt())
+    """Root mean square over all entries."""
+    return float(x.detach().float().square().mean().sqrt())
+
+
+def deviation(scores: Tensor, shown: Tensor, axis: int) -> tuple[float, float]:
+    """The rms of what is left of scores without the mean of their row, and the share that is shown and so counts."""
+    shown = shown & scores.isfinite()
+    kept = scores.float().where(shown, 0.0)
+    means = kept.sum(axis, keepdim=True) / shown.sum(axis, keepdim=True).clamp(min=1)
+    share = float(shown.float().mean())
+    return (rms((kept - means).where(shown, 0.0)) / share**0.5 if share else float("nan")), share
 
 
 def storage(x: Tensor) -> int | None:

@@ -2,15 +2,14 @@
 
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from math import nan
 
 from torch.autograd.graph import Node
 
-from surd.measure.calls import Fused, Operand, Product, Softmax
+from surd.measure.calls import Fused, Product, Seen, Size, Softmax
 from surd.measure.gains import Gain, gain, hand_written_norms, slope
 from surd.measure.graph import walk_back
 from surd.measure.notes import Notes
-from surd.measure.sites import Attention, Reading, Role, Site, Unseen, numbered
+from surd.measure.sites import Attention, Role, Site, Unseen, numbered
 
 NO_GRAPH = "no gradient leads back from here: only the kernel's own argument is known"
 NO_BEGINNING = "no projection, norm or embedding was found behind query and key"
@@ -18,34 +17,38 @@ ONE_KEY = "no row sees two keys: its softmax is 1 whatever the factor"
 OPAQUE = "the kernel does not answer like softmax(c · q · k)"
 
 
-def read_attention(notes: Notes) -> tuple[list[Attention], list[Reading], list[Unseen]]:
-    """Every attention of the forward, in order; the sizes of its parts; and every softmax that is none."""
+def read_attention(notes: Notes) -> tuple[list[Attention], list[Size], list[Unseen]]:
+    """Every attention of the forward, in order; its parts; and every softmax that could not be looked at."""
     found: list[_Found] = []
     unseen = []
     for call in notes.attention:
         if isinstance(call, Fused):
             found.append(_fused(notes, call))
-        elif call.place is None:
+        elif call.scores.place is None:
             unseen.append(Unseen(what=f"{call.where.path}:{Role.SCORE}", reason=NO_GRAPH))
         elif products := products_behind(notes, call):
             found.append(_softmax(notes, call, products))
+        elif call.mixed:  # additive scores: no factor stands in them
+            site = Site(path=call.where.path, role=Role.SCORE, file=call.where.file, line=call.where.line)
+            found.append(_Found(None, site, _mixing(call)))
     paths = _told_apart(found)
-    sites = numbered([replace(one.attention.site, path=path) for one, path in zip(found, paths, strict=True)])
-    named = [replace(one.attention, site=site) for one, site in zip(found, sites, strict=True)]
-    readings = [
-        Reading(site=replace(attention.site, role=role), rms=rms)
-        for attention, one in zip(named, found, strict=True)
-        for role, rms in one.sizes
+    sites = numbered([replace(one.site, path=path) for one, path in zip(found, paths, strict=True)])
+    named = [replace(x.attention, site=site) for x, site in zip(found, sites, strict=True) if x.attention is not None]
+    sizes = [
+        Size(site=replace(site, role=role), seen=seen)
+        for site, one in zip(sites, found, strict=True)
+        for role, seen in one.parts
     ]
     unseen += [Unseen(what=a.name, reason=a.reason) for a in named if a.reason is not None]
-    return named, readings, unseen
+    return named, sizes, unseen
 
 
 @dataclass(frozen=True)
 class _Found:
-    attention: Attention
-    sizes: list[tuple[Role, float]]
-    beneath: str
+    attention: Attention | None
+    site: Site
+    parts: list[tuple[Role, Seen]]
+    beneath: str = ""
     """The module that holds the projections of query and key."""
 
 
@@ -72,18 +75,20 @@ def _fused(notes: Notes, call: Fused) -> _Found:
         terms=() if whole is None else (whole,),
         softmax_over_keys=True,
     )
-    sizes = [(Role.QUERY, call.query.rms), (Role.KEY, call.key.rms), (Role.VALUE, call.value.rms)]
-    return _Found(attention, sizes, _beneath(notes, query, key))
+    parts = [(Role.QUERY, call.query), (Role.KEY, call.key), (Role.VALUE, call.value)]
+    parts += [(role, seen) for role, seen in ((Role.SCORE, call.scores), (Role.MIX, call.mix)) if seen is not None]
+    return _Found(attention, attention.site, parts, _beneath(notes, query, key))
 
 
 def _softmax(notes: Notes, call: Softmax, products: list[Product]) -> _Found:
-    assert call.place is not None
+    place = call.scores.place
+    assert place is not None, "products lie behind it"
     terms, caps = [], []
     query = key = None
     reason = raw = None
     for product in products:
         sides = _gain(notes, product.left), _gain(notes, product.right)
-        steep = slope(call.place, product.place, call.values, call.axis)
+        steep = slope(place, product.place, call.values, call.axis)
         if product is products[0]:
             query, key = sides
             reason = _no_gain(product.left, query) or _no_gain(product.right, key) or (None if steep else ONE_KEY)
@@ -107,21 +112,24 @@ def _softmax(notes: Notes, call: Softmax, products: list[Product]) -> _Found:
         terms=tuple(terms),
         softmax_over_keys=call.axis == call.values.dim() - 1,
     )
-    seen = call.values[call.values.isfinite() & (call.values > -1e4)].float()
-    score = float(seen.square().mean().sqrt()) if seen.numel() else nan
-    sizes = [(Role.QUERY, content.left.rms), (Role.KEY, content.right.rms), (Role.SCORE, score)]
-    return _Found(attention, sizes, _beneath(notes, query, key))
+    parts = [(Role.QUERY, content.left), (Role.KEY, content.right), *_mixing(call)]
+    return _Found(attention, attention.site, parts, _beneath(notes, query, key))
 
 
-def sides(notes: Notes, call: Fused | Softmax) -> tuple[Operand, Operand] | None:
+def _mixing(call: Softmax) -> list[tuple[Role, Seen]]:
+    """What a softmax reads, what it weighs first, and what comes of that."""
+    return [(Role.SCORE, call.scores), *zip((Role.VALUE, Role.MIX), *call.mixed[:1], strict=False)]
+
+
+def sides(notes: Notes, call: Fused | Softmax) -> tuple[Seen, Seen] | None:
     """Query and key of an attention; None for a softmax over something else."""
     if isinstance(call, Fused):
         return call.query, call.key
-    products = products_behind(notes, call) if call.place is not None else []
+    products = products_behind(notes, call)
     return (products[0].left, products[0].right) if products else None
 
 
-def behind(notes: Notes, operand: Operand) -> frozenset[Node]:
+def behind(notes: Notes, operand: Seen) -> frozenset[Node]:
     """The looked-up rows and inputs from which an operand comes."""
     return frozenset() if operand.place is None else notes.origins.of(operand.place.node)
 
@@ -131,15 +139,16 @@ def products_behind(notes: Notes, call: Softmax) -> list[Product]:
 
     None for a router, a pooling or additive scores: these read a projection.
     """
-    assert call.place is not None
+    if call.scores.place is None:
+        return []
     stops = {node: product.place for node, product in notes.products.items()}
     stops |= {node: projection.place for node, projection in notes.projections.items()}
-    met, _ = walk_back([call.place.node], {**stops, **notes.origins.places})
+    met, _ = walk_back([call.scores.place.node], {**stops, **notes.origins.places})
     products = [notes.products[node] for node in met if node in notes.products]
     return sorted(products, key=lambda p: not all(behind(notes, x) & notes.content for x in (p.left, p.right)))
 
 
-def _gain(notes: Notes, operand: Operand) -> Gain | None:
+def _gain(notes: Notes, operand: Seen) -> Gain | None:
     """Over the nearest projection, or over the norm that comes after it."""
     if operand.place is None:
         return None
@@ -147,7 +156,7 @@ def _gain(notes: Notes, operand: Operand) -> Gain | None:
     return gain(operand.place, {**stops, **hand_written_norms(operand.place, stops)})
 
 
-def _no_gain(operand: Operand, found: Gain | None) -> str | None:
+def _no_gain(operand: Seen, found: Gain | None) -> str | None:
     if operand.place is None:
         return NO_GRAPH
     return NO_BEGINNING if found is None else None
@@ -160,7 +169,7 @@ def _normed(notes: Notes, *gains: Gain | None) -> bool:
     return any(stop in notes.norms or (stop not in named and stop.name().startswith(("Mul", "Div"))) for stop in stops)
 
 
-def _site(notes: Notes, call: Fused | Softmax, query: Operand, key: Operand) -> Site:
+def _site(notes: Notes, call: Fused | Softmax, query: Seen, key: Seen) -> Site:
     """Cross attention: the keys come from other tokens or inputs than the queries."""
     where, content = call.where, notes.content
     cross = behind(notes, query) & content != behind(notes, key) & content
@@ -179,8 +188,8 @@ def _told_apart(found: list[_Found]) -> list[str]:
     """Blocks that their parent runs have no name of their own: they get that of the module they project with."""
     beneath: dict[str, set[str]] = {}
     for one in found:
-        beneath.setdefault(one.attention.site.path, set()).add(one.beneath)
-    paths = [one.attention.site.path for one in found]
+        beneath.setdefault(one.site.path, set()).add(one.beneath)
+    paths = [one.site.path for one in found]
     return [one.beneath if len(beneath[path] - {""}) > 1 else path for one, path in zip(found, paths, strict=True)]
 
 

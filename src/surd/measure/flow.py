@@ -95,8 +95,8 @@ def length(notes: Notes, lookup: LookUp) -> int | None:
     for call in notes.attention:
         if isinstance(call, Fused) and call.query.place is not None:
             origins, queries = notes.origins.of(call.query.place.node), call.query.shape[-2]
-        elif isinstance(call, Softmax) and call.place is not None:
-            origins, queries = notes.origins.of(call.place.node), call.values.shape[-2]
+        elif isinstance(call, Softmax) and call.scores.place is not None:
+            origins, queries = notes.origins.of(call.scores.place.node), call.values.shape[-2]
         else:
             continue
         if lookup.place.node in origins and lookup.ids.numel() % queries == 0:
@@ -110,8 +110,8 @@ def read_positions(notes: Notes, lookup: LookUp) -> str | None:
     if positions is None:
         return None
     width = lookup.place.shape[-1]
-    operands = [x.operand.value for x in lookup.candidates.values() if x.operand.shape[-1] == width]
-    entering = operands[-1] if operands else None
+    values = [candidate.value for candidate in lookup.candidates.values() if candidate.shape[-1] == width]
+    entering = values[-1] if values else None
     if entering is None:
         return None
     entering = entering.transpose(0, 1) if lookup.turned else entering
@@ -122,7 +122,7 @@ def read_positions(notes: Notes, lookup: LookUp) -> str | None:
         query = None if asked is None else asked[0].value
         if asked is not None and query is not None and lookup.place.node in behind(notes, asked[0]):
             turned = any(_varies(query, axis) for axis in range(query.dim() - 1) if query.shape[axis] == positions)
-            scores = call.mask if isinstance(call, Fused) else call.values
+            scores = call.bias if isinstance(call, Fused) else call.values
             return "rotary" if turned else "bias" if scores is not None and _uneven(scores) else "none"
     return None
 

@@ -16,8 +16,8 @@ from surd.measure.graph import Place, Stops, parents, place_after, place_before,
 SEED = 20170612
 SAMPLED_ROWS = 16
 """How many rows of a Jacobian are read one by one where it cannot be pushed through."""
-HIDDEN = -1e4
-"""A score below this is a masked key."""
+HIDDEN = -9e3
+"""A score below this is a masked key; people who do not mask with -inf take -1e4 or less."""
 STATISTICS = ("LinalgVectorNorm", "NormBackward", "Rsqrt", "Sqrt", "Std", "Var")
 """What a norm that is written by hand divides by, as the graph names it."""
 

@@ -27,6 +27,9 @@ class Place:
         return self.edge.node
 
 
+COPIES = ("Expand", "Repeat")
+LAYOUTS = (*COPIES, "Alias", "Clone", "Permute", "Reshape", "Squeeze", "Transpose", "UnsafeView", "Unsqueeze", "View")
+"""Nodes that only copy and arrange."""
 Stops = Mapping[Node, Place]
 """Where a walk back through the graph ends."""
 
@@ -81,6 +84,21 @@ def walk_back(starts: Iterable[Node], stops: Stops) -> tuple[dict[Node, Place], 
                 seen.add(parent)
                 queue.append(parent)
     return met, passed
+
+
+def before_copies(place: Place) -> GradientEdge:
+    """Where a tensor stood before it was repeated for several heads, if it was and nothing else has been done to it.
+
+    The gradient of what is copied is the sum over the copies.
+    """
+    found, node = place.edge, place.node
+    while node.name().startswith(LAYOUTS):
+        before, output = node.next_functions[0]
+        if before is None:
+            break
+        found = GradientEdge(before, output) if node.name().startswith(COPIES) else found
+        node = before
+    return found
 
 
 def comes_from(node: Node, older: Node) -> bool:

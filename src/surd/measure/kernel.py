@@ -1,19 +1,33 @@
 """Asks an attention kernel that cannot be looked into for its scale: values that are one-hot show its weights.
 
 With weights w(q), log w(s·q) - log w(0·q) is s·c·q·k up to a constant in each row: masks and biases cancel, and the
-regression on q·k gives c.
+regression on q·k gives c. The weights w(0·q) tell the masks and biases themselves.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from surd.measure.written import for_all_heads
+
 Kernel = Callable[[Tensor, Tensor, Tensor], Tensor]
 """query, key, value -> mixed values."""
 EXPLAINED = 0.999
 """Share of the logits' differences that q·k must explain; below, it is no plain scaled product."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Answer:
+    """What a kernel computes: softmax(scale · Q Kᵀ + bias) V."""
+
+    scale: float
+    bias: Float[Tensor, "*batch queries keys"]
+    """-inf at hidden keys, and 0 at the one that is favoured most in each row: a softmax feels differences alone."""
+    axis: int
+    """Where positions stand, in queries, keys and values."""
 
 
 def fits(query: Tensor, key: Tensor, value: Tensor) -> bool:
@@ -23,8 +37,8 @@ def fits(query: Tensor, key: Tensor, value: Tensor) -> bool:
 
 
 @torch.no_grad()
-def kernel_scale(kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> float | None:
-    """c of softmax(c · q · k) inside the kernel, or None when it does not behave like one.
+def ask(kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Answer | None:
+    """The scale inside a kernel and what it adds to scores, or None when it does not behave like an attention.
 
     Both orders of the axes are tried: `(batch, heads, length, d_k)` and `(batch, length, heads, d_k)`.
     """
@@ -42,21 +56,21 @@ def kernel_scale(kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> f
         left, right = _centred(logits, seen), _centred(products.double(), seen)
         energy = (right * right).sum()
         if energy > 0 and (left * right).sum() ** 2 > EXPLAINED * energy * (left * left).sum():
-            return float((left * right).sum() / energy) / strength
+            bias = blunt.clamp(min=0).log() - blunt.amax(-1, keepdim=True).log()
+            return Answer(scale=float((left * right).sum() / energy) / strength, bias=bias, axis=axis)
     return None
 
 
 def _products(
-    query: Float[Tensor, "*batch queries d_k"], key: Float[Tensor, "*groups keys d_k"]
+    query: Float[Tensor, "*batch queries d_k"], key: Float[Tensor, "*shared keys d_k"]
 ) -> Float[Tensor, "*batch queries keys"] | None:
-    """q·k, where several query heads may share a key head."""
-    if query.dim() == 4 and query.shape[1] != key.shape[1]:
-        if query.shape[1] % key.shape[1]:
-            return None
-        key = key.repeat_interleave(query.shape[1] // key.shape[1], 1)
-    if query.shape[:-2] != key.shape[:-2]:
+    """q·k, where several query heads may share a key head; None where the axes do not fit."""
+    if query.dim() == 4 and query.shape[1] % key.shape[1]:
         return None
-    return query.float() @ key.float().transpose(-1, -2)
+    key = for_all_heads(key, query) if query.dim() == 4 else key
+    if query.shape[:-3] != key.shape[:-3] or key.shape[-3] not in (1, query.shape[-3]):
+        return None
+    return query.float() @ key.float().mT
 
 
 def _weights(kernel: Kernel, query: Tensor, key: Tensor, value: Tensor, axis: int) -> Tensor | None:
@@ -72,7 +86,7 @@ def _weights(kernel: Kernel, query: Tensor, key: Tensor, value: Tensor, axis: in
             return None
         columns.append(mixed.movedim(axis, -2)[..., : min(width, keys - start)])
     weights = torch.cat(columns, -1)
-    sums_to_one = torch.allclose(weights.float().sum(-1), torch.ones(()), atol=0.02)
+    sums_to_one = torch.allclose(weights.float().sum(-1), weights.new_ones((), dtype=torch.float32), atol=0.02)
     return weights if sums_to_one and bool((weights >= -1e-6).all()) else None
 
 

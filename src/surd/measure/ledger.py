@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from math import isfinite
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -34,13 +34,12 @@ class Trial:
     """By the name of the site, in the order of the forward."""
 
 
-@runtime_checkable
-class Telling(Protocol):
+class Telling(nn.Module):
     """A model that knows what its parts do."""
 
     def trial(self) -> Trial:
         """A small batch of random tokens, and the predictions for it."""
-        ...
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,32 +1,33 @@
 """Multipliers: by what the rows of a table enter the model, by what the head's logits leave it, and what is tied."""
 
+from dataclasses import replace
 from itertools import combinations
 
 import torch
 from torch import Tensor
 
-from surd.measure.calls import LookUp, Projection, rms, storage
+from surd.measure.calls import LookUp, Projection, Seen, Size, storage
 from surd.measure.gains import gain, push, signs
 from surd.measure.graph import place_of, walk_back
 from surd.measure.notes import Notes
-from surd.measure.sites import Embedding, Head, Reading, Role, Site, Tie, Unseen, numbered
+from surd.measure.sites import Embedding, Head, Role, Site, Tie, Unseen, numbered
 
 EXPLAINED = 0.999
 """R² from which a candidate is a multiple of the rows, plus what does not depend on them."""
 
 
-def read_embeddings(notes: Notes) -> tuple[list[Embedding], list[Reading], list[Unseen]]:
-    """The multiplier of every look-up of tokens, and the sizes of rows and of what enters the first block."""
+def read_embeddings(notes: Notes) -> tuple[list[Embedding], list[Size], list[Unseen]]:
+    """The multiplier of every look-up of tokens; its rows, and what enters the first block of them."""
     tokens = [lookup for lookup in notes.lookups if lookup.token]
     plain = [Site(path=x.where.path, role=Role.TOKEN, file=x.where.file, line=x.where.line) for x in tokens]
-    embeddings, readings, unseen = [], [], []
+    embeddings, sizes, unseen = [], [], []
     for lookup, site in zip(tokens, numbered(plain), strict=True):
         multiplier, r_squared, entering = _multiplier(lookup)
-        readings.append(Reading(site=site, rms=lookup.rms))
+        sizes.append(Size(site=site, seen=lookup.rows))
         if entering is None:
             unseen.append(Unseen(what=site.name, reason="nothing that enters the model is a multiple of its rows"))
         else:
-            readings.append(Reading(site=Site(path=site.path, role=Role.EMBED, call=site.call), rms=entering))
+            sizes.append(Size(site=replace(site, role=Role.EMBED), seen=entering))
         table = lookup.table.detach()
         embeddings.append(
             Embedding(
@@ -40,18 +41,18 @@ def read_embeddings(notes: Notes) -> tuple[list[Embedding], list[Reading], list[
                 signal_ratio=_signal_ratio(lookup, multiplier, entering),
             )
         )
-    return embeddings, readings, unseen
+    return embeddings, sizes, unseen
 
 
-def read_head(notes: Notes, outputs: list[Tensor]) -> tuple[Head | None, Tensor | None, list[Reading], list[Unseen]]:
-    """The pre-softmax projection, if the model has one, and its matrix.
+def read_head(notes: Notes, outputs: list[Tensor]) -> tuple[Head | None, Tensor | None, list[Size], list[Unseen]]:
+    """The pre-softmax projection, if the model has one, and its matrix; what it reads, and the logits.
 
-    It is the only last projection behind an output that is as wide as a table of tokens has rows; a table may have one
-    row more, for padding.
+    It is the only last projection behind an output, or behind what a cross-entropy reads, that is as wide as a table of
+    tokens has rows; a table may have one row more, for padding.
     """
     tables = {lookup.table.shape[0] for lookup in notes.lookups if lookup.token}
     stops = {node: projection.place for node, projection in notes.projections.items()}
-    for output in outputs:
+    for output in (*outputs, *notes.logits):
         place = place_of(output)
         if place is None or not {output.shape[-1], output.shape[-1] + 1} & tables:
             continue
@@ -59,8 +60,8 @@ def read_head(notes: Notes, outputs: list[Tensor]) -> tuple[Head | None, Tensor 
         found = [notes.projections[node] for node in met]
         heads = [projection for projection in found if projection.place.shape[-1] == output.shape[-1]]
         if len(heads) == 1 and (head := _head(notes, heads[0], output)) is not None:
-            hidden = Reading(site=Site(path=head.site.path, role=Role.HIDDEN), rms=heads[0].read.rms)
-            return head, heads[0].weight, [hidden, Reading(site=head.site, rms=rms(output))], []
+            hidden = Size(site=replace(head.site, role=Role.HIDDEN), seen=heads[0].read)
+            return head, heads[0].weight, [hidden, Size(site=head.site, seen=notes.see(output))], []
     reason = "no output is as wide as a table of tokens, with one projection behind it"
     return None, None, [], [Unseen(what=f":{Role.LOGITS}", reason=reason)] if tables else []
 
@@ -87,15 +88,16 @@ def read_ties(notes: Notes, head: Head | None, weight: Tensor | None) -> list[Ti
     ]
 
 
-def _multiplier(lookup: LookUp) -> tuple[float | None, float, float | None]:
-    """m and R² of the regression of J u on u, u = ±1 on every row, for the best candidate; and the candidate's rms.
+def _multiplier(lookup: LookUp) -> tuple[float | None, float, Seen | None]:
+    """m and R² of the regression of J u on u, u = ±1 on every row, for the best candidate; and that candidate.
 
     Positions, segments and biases are constants, of which a Jacobian knows nothing. A norm is no multiple of its input
     and lowers R²: the candidate before it wins.
     """
-    best: tuple[float | None, float, float | None] = (None, 0.0, None)
+    best: tuple[float | None, float, Seen | None] = (None, 0.0, None)
     given = signs(lookup.place)
     for candidate in lookup.candidates.values():
+        assert candidate.place is not None, "the rows are behind it"
         pushed = push(candidate.place, lookup.place, given)
         for expected in _orders(given, pushed.shape):
             known = ~pushed.isnan()
@@ -103,7 +105,7 @@ def _multiplier(lookup: LookUp) -> tuple[float | None, float, float | None]:
             overlap, energy = float((u * z).sum()), float((z * z).sum())
             r_squared = overlap**2 / (energy * float((u * u).sum())) if energy else 0.0
             if r_squared > best[1] + 1e-9:
-                best = overlap / float((u * u).sum()), r_squared, candidate.operand.rms
+                best = overlap / float((u * u).sum()), r_squared, candidate
     return best if best[1] > EXPLAINED else (None, best[1], None)
 
 
@@ -115,13 +117,13 @@ def _orders(rows: Tensor, shape: torch.Size) -> list[Tensor]:
     return orders
 
 
-def _signal_ratio(lookup: LookUp, multiplier: float | None, entering: float | None) -> float | None:
+def _signal_ratio(lookup: LookUp, multiplier: float | None, entering: Seen | None) -> float | None:
     """rms of the scaled rows over that of what is added, taking the two as uncorrelated."""
     if multiplier is None or entering is None:
         return None
-    scaled = (multiplier * lookup.rms) ** 2
-    added = entering**2 - scaled
-    return (scaled / added) ** 0.5 if added > 1e-6 * entering**2 else None
+    scaled = (multiplier * lookup.rows.rms) ** 2
+    added = entering.rms**2 - scaled
+    return (scaled / added) ** 0.5 if added > 1e-6 * entering.rms**2 else None
 
 
 def _head(notes: Notes, projection: Projection, output: Tensor) -> Head | None:

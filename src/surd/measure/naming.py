@@ -39,6 +39,10 @@ class Names:
         for path, parameter in model.named_parameters(remove_duplicate=False):
             self._parameters.setdefault(id(parameter), []).append(display_path(path))
 
+    def of(self, module: nn.Module) -> str:
+        """The path of a module."""
+        return self._modules[id(module)]
+
     def parameter(self, tensor: object, path: str) -> str:
         """The name of a parameter: of several the one beneath `path`; for any other tensor `path` itself."""
         names = self._parameters.get(id(tensor), [path])

@@ -7,11 +7,12 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
-from surd.measure.calls import Candidate, Fused, LookUp, Operand, Product, Projection, Size, Softmax, rms
+from surd.measure.calls import Fused, LookUp, Product, Projection, Seen, Size, Softmax, deviation, rms
+from surd.measure.gains import HIDDEN
 from surd.measure.graph import Origins, Place, comes_from, place_of, place_of_result, walk_back
 from surd.measure.naming import Names, Where
 from surd.measure.products import CONVOLUTIONS, contracted, factors
-from surd.measure.sites import Role
+from surd.measure.sites import Role, Site
 
 
 class Notes:
@@ -26,11 +27,14 @@ class Notes:
         self.projections: dict[Node, Projection] = {}
         self.products: dict[Node, Product] = {}
         self.attention: list[Softmax | Fused] = []
-        self.weights: dict[Node, Place] = {}
         self.norms: dict[Node, Place] = {}
         self.outputs: dict[Node, Place] = {}
+        self.logits: list[Tensor] = []
         self.sizes: list[Size] = []
         self.opaque: list[tuple[Where, str]] = []
+        self._makers: dict[Node, str] = {}
+        self._weights: dict[Node, tuple[Place, Softmax]] = {}
+        self._turn = 0
 
     @property
     def beginnings(self) -> dict[Node, Place]:
@@ -54,22 +58,21 @@ class Notes:
         """Whether it comes from the input, rather than from weights alone."""
         return bool(self.origins.of(x.grad_fn))
 
-    def fused(
-        self, backend: str, query: Tensor, key: Tensor, value: Tensor, scale: float | None, mask: Tensor | None
-    ) -> None:
-        """An attention in one call."""
+    def fused(self, backend: str, query: Tensor, key: Tensor, value: Tensor, **known: Any) -> Fused:
+        """An attention in one call; `known` are its scale, its bias, and scores as they make them, or None for each."""
         self._enter(query, key)
-        self.attention.append(
-            Fused(
-                where=self.names.here(),
-                backend=backend,
-                query=self._operand(query),
-                key=self._operand(key),
-                value=self._operand(value),
-                scale=scale,
-                mask=mask,
-            )
+        computed = known.pop("scores")
+        call = Fused(
+            where=self.names.here(),
+            backend=backend,
+            query=self.see(query),
+            key=self.see(key),
+            value=self.see(value),
+            scores=None if computed is None else self._see_scores(computed, None),
+            **known,
         )
+        self.attention.append(call)
+        return call
 
     def product(self, name: str, out: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Of two activations, or of one with a weight."""
@@ -80,20 +83,20 @@ class Notes:
         self._enter(left, right)
         live = self.is_live(left), self.is_live(right)
         if all(live):
-            values = [other for side, other in ((left, right), (right, left)) if self._is_weight(side)]
+            seen = self.see(left), self.see(right)
+            mixing = [(self._softmaxes_of(x), other) for x, other in zip(sides, reversed(seen), strict=True)]
             self.products[place.node] = Product(
                 where=self.names.here(),
                 place=place,
                 shape=out.shape,
-                left=self._operand(left),
-                right=self._operand(right),
+                left=seen[0],
+                right=seen[1],
                 d_k=contracted(name, args, left, right),
                 alpha=float(kwargs.get("alpha", 1)),
-                mixes=bool(values),
+                mixes=any(softmaxes for softmaxes, _ in mixing),
             )
-            for value in values:
-                self.size(Role.VALUE, value)
-                self.size(Role.MIX, out)
+            for softmax, value in ((softmax, value) for softmaxes, value in mixing for softmax in softmaxes):
+                softmax.mixed.append((value, self.see(out)))
             return
         layer = name == "linear" or name in CONVOLUTIONS
         both = left.requires_grad and right.requires_grad
@@ -109,16 +112,17 @@ class Notes:
     def projection(self, place: Place, read: Tensor, weight: Tensor | None) -> None:
         """A product with a weight, whose place is known."""
         self._enter(read)
-        where, operand = self.names.here(), self._operand(read)
-        self.projections[place.node] = Projection(where=where, weight=weight, read=operand, place=place)
+        where, seen = self.names.here(), self.see(read)
+        self.projections[place.node] = Projection(where=where, weight=weight, read=seen, place=place)
 
     def softmax(self, out: Tensor, input: Tensor, dim: int | None = None, *_: Any, **__: Any) -> None:
         """Over anything; whether products lie behind it is asked later. The parameters are torch's."""
-        axis = (-1 if dim is None else dim) % out.dim()
-        where, place = self.names.here(), place_of(input)
-        self.attention.append(Softmax(where=where, place=place, values=input.detach(), axis=axis))
+        values, axis = input.detach(), (-1 if dim is None else dim) % out.dim()
+        scores = self._see_scores(values, place_of(input), axis)
+        call = Softmax(where=self.names.here(), scores=scores, values=values, axis=axis)
+        self.attention.append(call)
         if (after := place_of(out)) is not None:
-            self.weights[after.node] = after
+            self._weights[after.node] = after, call
 
     def look_up(self, name: str, out: Tensor, operands: Sequence[Tensor]) -> None:
         """Rows of a table, by whatever function."""
@@ -139,7 +143,7 @@ class Notes:
                 token=tells_tokens(ids[0], self.given),
                 turned=_turned(ids[0], self.given),
                 place=place,
-                rms=rms(out),
+                rows=self.see(out),
             )
         )
 
@@ -149,56 +153,81 @@ class Notes:
         if place is not None and place.node not in self.norms:
             self.offer(read)
             self.norms[place.node] = place
-            self.size(Role.NORM, out)
+            self._size(Role.NORM, out, self.names.here())
 
-    def addition(self, out: Tensor, sides: Sequence[Tensor]) -> None:
-        """A residual connection is a sum of something with a function of itself."""
+    def output(self, out: Tensor, path: str) -> None:
+        """What a module returns; of several that return the same, it is the innermost's."""
+        place = place_of(out)
+        if place is not None and self.is_live(out):
+            self.outputs[place.node] = place
+            self._makers.setdefault(place.node, path)
+
+    def branch(self, sides: Sequence[Tensor]) -> bool:
+        """Whether a sum, about to be made, is a residual connection: of something with a function of itself."""
         if len(sides) != 2 or sides[0].shape != sides[1].shape or sides[0].dim() < 2:
-            return
+            return False
         nodes = [(x.grad_fn, x) for x in sides if x.grad_fn is not None and self.is_live(x)]
-        if len(nodes) == 2 and nodes[0][0] is not nodes[1][0]:
-            (older, _), (newer, branch) = sorted(nodes, key=lambda pair: pair[0]._sequence_nr())
-            if comes_from(newer, older):
-                self.size(Role.BRANCH, branch)
-                self.size(Role.STREAM, out)
+        if len(nodes) != 2 or nodes[0][0] is nodes[1][0]:
+            return False
+        (older, _), (newer, branch) = sorted(nodes, key=lambda pair: pair[0]._sequence_nr())
+        if not comes_from(newer, older):
+            return False
+        here = self.names.here()
+        self._size(Role.BRANCH, branch, Where(path=self._makers.get(newer, here.path), file=here.file, line=here.line))
+        return True
 
-    def restart(self, name: str, out: Tensor, read: Tensor) -> None:
-        """A quantised layer has no gradient: the graph begins anew behind it."""
-        place = place_of(out.requires_grad_())
+    def stream(self, out: Tensor) -> None:
+        """What a residual connection returns."""
+        self._size(Role.STREAM, out, self.names.here())
+
+    def restart(self, name: str, out: Tensor, read: Tensor) -> Tensor:
+        """A quantised layer has no gradient: the graph begins anew with what it returns, which is given back."""
+        fresh = out.detach().requires_grad_().clone()  # no leaf: the forward may change it in place
+        place = place_of(fresh)
         assert place is not None, "it was made to require a gradient"
         self.projection(place, read, None)
         self.origins.add(place)
         self.opaque.append((self.names.here(), name))
-
-    def size(self, role: Role, x: Tensor) -> None:
-        """The rms of what stands at a place of its own."""
-        self.sizes.append(Size(where=self.names.here(), role=role, rms=rms(x)))
+        return fresh
 
     def offer(self, x: Tensor) -> list[LookUp]:
         """Notes a tensor as perhaps what enters the model. Returns the open look-ups that are behind it."""
         behind = self.origins.of(x.grad_fn)
         found = [lookup for lookup in self.lookups if lookup.open and lookup.place.node in behind]
-        place = place_of(x) if found else None
         for lookup in found:
-            if place is not None and x.shape.numel() == lookup.place.shape.numel():
-                lookup.candidates.setdefault(place.node, Candidate(place=place, operand=self._operand(x)))
+            if x.grad_fn not in lookup.candidates and x.shape.numel() == lookup.place.shape.numel():
+                seen = self.see(x)
+                assert seen.place is not None, "rows are behind it"
+                lookup.candidates[seen.place.node] = seen
         return found
+
+    def see(self, x: Tensor) -> Seen:
+        """A tensor as it is now."""
+        value = x.detach().clone() if self.values else None
+        self._turn += 1
+        return Seen(turn=self._turn, place=place_of(x), rms=rms(x), shape=x.shape, value=value)
+
+    def _see_scores(self, scores: Tensor, place: Place | None, axis: int = -1) -> Seen:
+        size, share = deviation(scores.detach(), scores > HIDDEN, axis)
+        self._turn += 1
+        return Seen(turn=self._turn, place=place, rms=size, share=share, shape=scores.shape, value=None)
+
+    def _size(self, role: Role, x: Tensor, where: Where) -> None:
+        site = Site(path=where.path, role=role, file=where.file, line=where.line)
+        self.sizes.append(Size(site=site, seen=self.see(x)))
 
     def _enter(self, *read: Tensor) -> None:
         """A product reads the rows: here, at the latest, they have entered the model."""
         for lookup in [lookup for x in read for lookup in self.offer(x)]:
             lookup.open = False
 
-    def _operand(self, x: Tensor) -> Operand:
-        value = x.detach().clone() if self.values else None
-        return Operand(place=place_of(x), rms=rms(x), shape=x.shape, value=value)
-
-    def _is_weight(self, x: Tensor) -> bool:
-        """Whether it is what a softmax returned, give or take dropout and reshaping."""
-        if x.grad_fn is None or not self.weights:
-            return False
-        met, _ = walk_back([x.grad_fn], {**self.beginnings, **self.weights})
-        return any(node in self.weights for node in met)
+    def _softmaxes_of(self, x: Tensor) -> list[Softmax]:
+        """Those that made a tensor of weights, give or take dropout and reshaping; of other tensors none."""
+        if x.grad_fn is None or not self._weights:
+            return []
+        weights = {node: place for node, (place, _) in self._weights.items()}
+        met, _ = walk_back([x.grad_fn], {**self.beginnings, **weights})
+        return [self._weights[node][1] for node in met if node in self._weights]
 
 
 def tells_tokens(ids: Tensor, given: Sequence[Tensor]) -> bool:

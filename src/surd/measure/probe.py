@@ -1,52 +1,76 @@
 """The probe: one forward of any module, seen from outside, and every scale that can be read from it."""
 
-import inspect
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from surd.errors import SurdError
+from surd.measure.calls import Size
 from surd.measure.factors import read_attention
 from surd.measure.flow import read_flows, read_positions
-from surd.measure.inputs import Inputs, arguments, build_inputs, replaced, tensors
+from surd.measure.forward import Forward, Loss, forward, training_forward
+from surd.measure.gradients import read_gradients
+from surd.measure.inputs import Inputs, build_inputs, replaced
 from surd.measure.multipliers import read_embeddings, read_head, read_ties
 from surd.measure.notes import Notes, tells_tokens
 from surd.measure.restore import Keep, preserved
-from surd.measure.sites import Reading, Site, Trace, Unseen, numbered
-from surd.measure.tap import Tap
+from surd.measure.sites import Attention, Embedding, Head, Reading, Trace, Unseen, numbered
 from surd.measure.unseen import read_unseen
 
-NO_GRAD = "the forward does not run without its own torch.no_grad: what stands inside could not be seen"
+NO_WAY = "no gradient leads from the loss back into the model"
 
 
-def probe(model: nn.Module, inputs: Inputs | None = None) -> Trace:
+def probe(model: nn.Module, inputs: Inputs | None = None, loss: Loss | None = None) -> Trace:
     """Reads the scales of a module, which is left exactly as it was, whatever happens.
 
     `inputs` are the arguments of one call: a tensor, a tuple, or a dict of named ones; without them they are built from
-    the signature. Several rows of one length see most; with one row, other rows cannot be told to leak.
+    the signature. Several rows of one length see most; with one row, other rows cannot be told to leak. `loss` takes
+    what the model returns to one number, whose gradients are read in a forward of their own; what it calls is part of
+    the model, such as a head that the forward leaves out.
     """
     model = unwrapped(model)
-    if any(isinstance(parameter, nn.parameter.UninitializedParameter) for parameter in model.parameters()):
-        raise SurdError("the model has lazy layers without weights; expected a model that has run once")
+    _refuse_numberless(model)
     given = build_inputs(model) if inputs is None else inputs
+    try:
+        return _trace(model, given, loss)
+    except RuntimeError as error:
+        if "modified by an inplace operation" not in str(error):
+            raise
+    # Written for use without gradients: it changes what a gradient needs. Copies of that are kept now.
+    with torch.autograd.graph.allow_mutation_on_saved_tensors():
+        return _trace(model, given, loss)
+
+
+def _trace(model: nn.Module, given: Inputs, loss: Loss | None) -> Trace:
     with preserved(model) as keep:
-        notes, outputs, unseen = _forward(model, keep, given)
-        attention, sizes, blind = read_attention(notes)
-        embeddings, rows, lost = read_embeddings(notes)
-        head, weight, ends, headless = read_head(notes, outputs)
-        flows = read_flows(notes, outputs)
-        unseen += [*blind, *lost, *headless, *read_unseen(model, notes, attention, flows)]
+        seen = forward(model, keep, given, loss)
+        notes, scales = seen.notes, _read(seen)
+        flows = read_flows(notes, seen.outputs)
+        readings, pathless = [Reading(site=size.site, rms=size.seen.rms) for size in scales.sizes], []
+        if loss is not None:
+            readings, pathless = _with_gradients(model, keep, given, loss, readings)
+        dark = read_unseen(model, notes, scales.attention, flows)
         return Trace(
-            attention=tuple(attention),
-            embeddings=tuple(embeddings),
-            positions=_positions(model, keep, given, notes) if attention and embeddings else None,
-            head=head,
-            ties=tuple(read_ties(notes, head, weight)),
+            attention=tuple(scales.attention),
+            embeddings=tuple(scales.embeddings),
+            positions=_positions(model, keep, given, notes) if scales.attention and scales.embeddings else None,
+            head=scales.head,
+            ties=tuple(read_ties(notes, scales.head, scales.head_weight)),
             flows=tuple(flows),
-            readings=(*rows, *sizes, *_sizes(notes), *ends),
-            unseen=tuple(unseen),
+            readings=tuple(readings),
+            unseen=(*seen.unseen, *scales.unseen, *dark, *pathless),
         )
+
+
+def _refuse_numberless(model: nn.Module) -> None:
+    for name, parameter in model.named_parameters():
+        if isinstance(parameter, nn.parameter.UninitializedParameter):
+            raise SurdError(f"{name} belongs to a lazy layer without weights; expected a model that has run once")
+        if parameter.is_meta:
+            raise SurdError(f"{name} is on the meta device, where there are no numbers to measure")
+        if parameter.is_inference():
+            raise SurdError(f"{name} was made under torch.inference_mode, where no gradient can ever be read")
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -60,42 +84,44 @@ def unwrapped(model: nn.Module) -> nn.Module:
             return model
 
 
-def _forward(
-    model: nn.Module, keep: Keep, given: Inputs, values: bool = False
-) -> tuple[Notes, list[Tensor], list[Unseen]]:
-    """One forward under the tap; a second try lets `torch.no_grad` be, for a forward that cannot do without."""
-    failure: Exception | None = None
-    for suspend in (True, False):
-        integers = [x for x in tensors(given) if not x.is_floating_point()]
-        tap = Tap(model, keep, integers, values=values, suspend=suspend)
-        args, kwargs = arguments(given)
-        args = tuple(_admitted(tap.notes, f"input {number}", value) for number, value in enumerate(args, 1))
-        kwargs = {name: _admitted(tap.notes, name, value) for name, value in kwargs.items()}
-        try:
-            with tap.installed():
-                output = model(*args, **kwargs)
-        except Exception as error:
-            failure = failure or error
-            continue
-        return tap.notes, list(tensors(output)), [] if suspend else [Unseen(what=type(model).__name__, reason=NO_GRAD)]
-    found = ", ".join(f"{name} {_shape(value)}" for name, value in _named(given))
-    raise SurdError(
-        f"the forward of {type(model).__name__} raised {type(failure).__name__}: {failure}. It takes "
-        f"{inspect.signature(model.forward)} and was given {found}. Pass `inputs`, a dict of its arguments."
-    ) from failure
+@dataclass(frozen=True, kw_only=True)
+class _Scales:
+    attention: list[Attention]
+    embeddings: list[Embedding]
+    head: Head | None
+    head_weight: Tensor | None
+    sizes: list[Size]
+    """In the order of the forward."""
+    unseen: list[Unseen]
 
 
-def _admitted(notes: Notes, name: str, value: Any) -> Any:
-    """Copies of an argument's tensors; numbers, unless they are a mask, become sources of the graph."""
+def _read(seen: Forward) -> _Scales:
+    """The scales that one forward shows."""
+    notes = seen.notes
+    attention, parts, blind = read_attention(notes)
+    embeddings, rows, lost = read_embeddings(notes)
+    head, weight, ends, headless = read_head(notes, seen.outputs)
+    sites = numbered([size.site for size in notes.sizes])
+    others = [replace(size, site=site) for size, site in zip(notes.sizes, sites, strict=True)]
+    return _Scales(
+        attention=attention,
+        embeddings=embeddings,
+        head=head,
+        head_weight=weight,
+        sizes=sorted([*rows, *parts, *others, *ends], key=lambda size: size.seen.turn),
+        unseen=[*blind, *lost, *headless],
+    )
 
-    def admit(x: Tensor) -> Tensor:
-        copy = x.detach().clone()
-        if copy.is_floating_point() and "mask" not in name:
-            copy = copy.requires_grad_().clone()  # no leaf: the forward may change it in place
-            notes.admit(name, copy)
-        return copy
 
-    return replaced(value, admit)
+def _with_gradients(
+    model: nn.Module, keep: Keep, given: Inputs, loss: Loss, readings: list[Reading]
+) -> tuple[list[Reading], list[Unseen]]:
+    """The readings with the gradients of a second forward."""
+    again = training_forward(model, keep, given, loss)
+    assert again.loss is not None, "a loss was given"
+    found = {reading.site.name: reading.gradient for reading in read_gradients(again.loss, _read(again).sizes)}
+    unseen = [] if again.loss.requires_grad else [Unseen(what="gradients", reason=NO_WAY)]
+    return [replace(reading, gradient=found.get(reading.site.name)) for reading in readings], unseen
 
 
 def _positions(model: nn.Module, keep: Keep, given: Inputs, notes: Notes) -> str | None:
@@ -107,19 +133,5 @@ def _positions(model: nn.Module, keep: Keep, given: Inputs, notes: Notes) -> str
 
     read = [lookup.ids for lookup in notes.lookups if lookup.token]
     number = next(number for number, lookup in enumerate(notes.lookups) if lookup.token)
-    again, _, _ = _forward(model, keep, replaced(given, constant), values=True)
+    again = forward(model, keep, replaced(given, constant), None, values=True).notes
     return read_positions(again, again.lookups[number])
-
-
-def _sizes(notes: Notes) -> list[Reading]:
-    sites = [Site(path=x.where.path, role=x.role, file=x.where.file, line=x.where.line) for x in notes.sizes]
-    return [Reading(site=site, rms=size.rms) for site, size in zip(numbered(sites), notes.sizes, strict=True)]
-
-
-def _named(given: Inputs) -> list[tuple[str, Any]]:
-    args, kwargs = arguments(given)
-    return [*((f"input {number}", value) for number, value in enumerate(args, 1)), *kwargs.items()]
-
-
-def _shape(value: Any) -> str:
-    return str(tuple(value.shape)) if isinstance(value, Tensor) else type(value).__name__

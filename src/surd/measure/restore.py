@@ -4,7 +4,6 @@ import random
 import sys
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,17 +18,18 @@ Keep = Callable[[Tensor], None]
 def preserved(model: nn.Module) -> Generator[Keep]:
     """Inside, the model is in eval mode, every weight is in the graph, and nothing is compiled.
 
-    The model is used in place: a copy would cut ties that are not one parameter and double the memory. Buffers are
-    copied at once, weights only when a forward is about to change them.
+    The model is used in place: a copy would cut ties that are not one parameter and double the memory. Buffers and
+    other tensors that modules hold are copied at once, weights only when a forward is about to change them.
     """
     scripted = [(module, module.training) for module in model.modules() if isinstance(module, torch.jit.ScriptModule)]
     modules = [module for module in model.modules() if not isinstance(module, torch.jit.ScriptModule)]
     attributes = [dict(vars(module)) for module in modules]
-    # The dicts of parameters, buffers and children are attributes too; what they hold is kept beside them.
-    holders: list[tuple[dict[str, Any], dict[str, Any]]] = [
-        (held, dict(held)) for module in modules for held in (module._parameters, module._buffers, module._modules)
-    ]
-    contents = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    # The dicts of parameters, buffers, children and hooks are attributes too; what all such hold is kept beside them.
+    held = [value for each in attributes for value in each.values()]
+    dicts = [(value, dict(value)) for value in held if isinstance(value, dict)]
+    lists = [(value, list(value)) for value in held if isinstance(value, list)]
+    tensors = [*model.buffers(), *(value for value in held if isinstance(value, Tensor))]
+    contents = [(tensor, tensor.detach().clone()) for tensor in tensors]
     weights = {storage(parameter): parameter for parameter in model.parameters()}
     wanted = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []
@@ -47,7 +47,8 @@ def preserved(model: nn.Module) -> Generator[Keep]:
         if "torch._dynamo" in sys.modules:  # else nothing has been compiled, and importing it takes seconds
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         try:
-            model.eval()
+            for module in model.modules():  # not by eval(), which modules may refuse, or answer by merging weights
+                module.training = False
             for parameter, _ in wanted:
                 if parameter.is_floating_point():
                     parameter.requires_grad_(True)
@@ -56,14 +57,16 @@ def preserved(model: nn.Module) -> Generator[Keep]:
             for module, before in zip(modules, attributes, strict=True):
                 vars(module).clear()
                 vars(module).update(before)
-            for holder, content in holders:
+            for holder, content in dicts:
                 holder.clear()
                 holder.update(content)
+            for holder, content in lists:
+                holder[:] = content
             for module, training in scripted:
                 module.training = training
             with torch.no_grad():
                 for tensor, content in contents:
-                    if not tensor.is_meta and not torch.equal(tensor, content):
+                    if not torch.equal(tensor, content):
                         tensor.copy_(content)
             for parameter, before in wanted:
                 parameter.requires_grad_(before)

@@ -72,11 +72,16 @@ def numbered(sites: Sequence[Site]) -> list[Site]:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """How large the numbers at a site are."""
+    """How large the numbers at a site are: root mean squares over all entries.
+
+    Scores of hidden keys do not count; of the others, it is the deviations from the mean of their row that do, because
+    a softmax feels nothing else.
+    """
 
     site: Site
     rms: float
-    """Root mean square over all entries."""
+    gradient: float | None = None
+    """Of the loss's gradient there; None without a loss, and where no gradient can be seen."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,4 +224,5 @@ class Trace:
     ties: tuple[Tie, ...]
     flows: tuple[Flow, ...]
     readings: tuple[Reading, ...]
+    """In the order of the forward."""
     unseen: tuple[Unseen, ...]

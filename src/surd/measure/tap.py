@@ -10,17 +10,19 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import CheckpointFunction
 
+from surd.measure.custom import CustomCall
 from surd.measure.graph import place_of
 from surd.measure.inputs import tensors
-from surd.measure.kernel import fits, kernel_scale
+from surd.measure.kernel import Answer
 from surd.measure.naming import Names
 from surd.measure.notes import Notes
 from surd.measure.products import CONVOLUTIONS, PRODUCTS
 from surd.measure.restore import Keep
-from surd.measure.sites import Role
+from surd.measure.written import added, attend, few, scores
 
 NORMS = ("layer_norm", "rms_norm", "group_norm", "batch_norm", "instance_norm", "normalize")
-SOFTMAXES = ("softmax", "_softmax", "special_softmax")
+SOFTMAXES = ("softmax", "_softmax", "_safe_softmax", "special_softmax")
+LOSSES = ("cross_entropy", "log_softmax", "special_log_softmax")
 LOOK_UPS = ("embedding", "index_select", "__getitem__")
 ADDITIONS = ("add", "add_", "__add__", "__iadd__", "__radd__")
 FUSED = "scaled_dot_product_attention"
@@ -28,14 +30,25 @@ MULTI_HEAD = "multi_head_attention_forward"
 
 
 class Tap(TorchFunctionMode):
-    """Changes nothing that is computed, only whether a graph of it is kept."""
+    """Changes nothing that is computed, only what is kept of it in the graph."""
 
     def __init__(
-        self, model: nn.Module, keep: Keep, given: Sequence[Tensor], *, values: bool = False, suspend: bool = True
+        self,
+        model: nn.Module,
+        keep: Keep,
+        given: Sequence[Tensor],
+        *,
+        values: bool = False,
+        suspend: bool = True,
+        written_out: bool = False,
     ) -> None:
-        """`suspend` keeps the graph where the forward asks for none; `given` and `values` are for the notes."""
+        """`given` and `values` are for the notes.
+
+        `suspend` keeps the graph where the forward asks for none, and what only changes gradients is left out of it.
+        `written_out` computes attention step by step where the forward has one call for it.
+        """
         super().__init__()
-        self.model, self.keep, self.suspend = model, keep, suspend
+        self.model, self.keep, self.suspend, self.written_out = model, keep, suspend, written_out
         self.notes = Notes(Names(model), given, values)
         self._deaf = False
 
@@ -71,18 +84,24 @@ class Tap(TorchFunctionMode):
             with _swapped(F, has_torch_function=lambda arguments: False), self:
                 return func(*args, **kwargs)
         if _is_custom(func):
-            return self._custom(str(func), func, args, kwargs)
-        if _writes(name) and args and isinstance(args[0], Tensor):
-            self.keep(args[0])
+            with self:  # as where a function's `apply` is called
+                return self._custom(str(func), func, args, kwargs)
         if name == FUSED:
-            self._fused(*args, **kwargs)  # before the call, which may change its arguments
+            return self._fused(lambda: func(*args, **kwargs), *args, **kwargs)
+        operands = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
+        if (changed := _changed(name, args, kwargs)) is not None:
+            self.keep(changed)
+        joins = name in ADDITIONS and self.notes.branch(operands)  # asked now, as the sum may be made in place
         out = func(*args, **kwargs)
-        if isinstance(out, Tensor) and out.is_floating_point():
-            self._note(name, out, args, kwargs)
+        if joins:
+            self.notes.stream(out)
+        elif isinstance(out, Tensor) and out.is_floating_point():
+            self._note(name, out, operands, args, kwargs)
         return out
 
-    def _note(self, name: str, out: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        operands = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
+    def _note(
+        self, name: str, out: Tensor, operands: Sequence[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         if name in PRODUCTS or name in CONVOLUTIONS:
             self.notes.product(name, out, args, kwargs)
         elif name in SOFTMAXES:
@@ -91,13 +110,12 @@ class Tap(TorchFunctionMode):
             self.notes.look_up(name, out, operands)
         elif name.removeprefix("native_") in NORMS and operands:
             self.notes.norm(out, operands[0])
-        elif name in ADDITIONS:
-            self.notes.addition(out, operands)
-        elif name == FUSED:
-            self.notes.size(Role.MIX, out)
+        elif name in LOSSES:
+            self.notes.logits.append(operands[0])
 
     def _fused(
         self,
+        run: Callable[[], Tensor],
         query: Tensor,
         key: Tensor,
         value: Tensor,
@@ -106,55 +124,69 @@ class Tap(TorchFunctionMode):
         is_causal: bool = False,
         scale: float | None = None,
         enable_gqa: bool = False,
-    ) -> None:
-        """The parameters are those of torch's function."""
+    ) -> Tensor:
+        """The other parameters are those of torch's function."""
         scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
-        self.notes.fused("sdpa", query, key, value, scale, attn_mask)
+        bias = added(attn_mask, is_causal, query.shape[-2], key.shape[-2], query)
+        shown = few(query, key)
+        if self.written_out and shown:
+            with self:
+                return attend(query, key, value, scale, bias)
+        computed = scores(query.detach(), key.detach(), scale, bias) if shown else None
+        # Noted before the call, which may change its arguments.
+        call = self.notes.fused("sdpa", query, key, value, scale=scale, bias=bias, scores=computed)
+        out = run()
+        call.mix = self.notes.see(out)
+        return out
 
     def _custom(
         self, function: str | type, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """A function of somebody's own. Nothing inside it stands in the graph, but it can be asked."""
+        """A function of somebody's own."""
         if function is CheckpointFunction:
             return args[0](*args[2:])  # without its no_grad, the graph is whole
         if self._deaf:
             return run(*args, **kwargs)
         notes = self.notes
         with self._not_listening():
-            out = run(*args, **kwargs)
-            result = next(tensors(out), None)
-            operands = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.is_floating_point()]
+            call = CustomCall(function, run, args, kwargs)
+            out, result, operands = call.out, call.result, call.operands
             if result is None or not result.is_floating_point() or not any(map(notes.is_live, operands)):
                 return out
-            if result is out and len(operands) == 1 and _same(out, operands[0]):
+            if self.suspend and call.is_identity:
                 # It only changes gradients. A scale is what the forward does, so the identity gets the identity's.
                 return operands[0].view_as(operands[0])
-            name = function if isinstance(function, str) else function.__qualname__
             place = place_of(result)
             weights = [x for x in operands if x.requires_grad and x.dim() == 2 and not notes.is_live(x)]
-            if len(operands) >= 3 and all(map(notes.is_live, operands[:3])) and fits(*operands[:3]):
-                self._ask(name, run, args, kwargs, operands[:3])
-            elif place is None and result is out and isinstance(function, str):
-                notes.restart(name, out, operands[0])
-            elif place is not None and "norm" in name.lower():
+            parts, written = call.query_key_value(notes.is_live), None
+            if parts is not None:
+                answer = call.ask(parts)
+                written = answer if self.written_out and result is out else None
+                if written is None:
+                    return self._kernel(call, answer, parts, result)
+            elif result is out and not call.has_gradient:
+                return notes.restart(call.name, out, operands[0])
+            elif place is not None and "norm" in call.name.lower():
                 notes.norm(result, operands[0])
             elif place is not None and weights:
                 notes.projection(place, operands[0], weights[0])
-        return out
+        if parts is None or written is None:
+            return out
+        query, key, value = (x.movedim(written.axis, -2) for x in parts)
+        return attend(query, key, value, written.scale, written.bias).movedim(-2, written.axis)
 
-    def _ask(
-        self, name: str, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], operands: list[Tensor]
-    ) -> None:
-        """An attention kernel, called again with other queries and values."""
-        query, key, value = operands
-
-        def kernel(*replacements: Tensor) -> Tensor:
-            swap = dict(zip(map(id, operands), replacements, strict=True))
-            changed = [swap.get(id(x), x) for x in args]
-            return next(tensors(run(*changed, **{word: swap.get(id(x), x) for word, x in kwargs.items()})))
-
-        scale = kernel_scale(kernel, query.detach(), key.detach(), value.detach())
-        self.notes.fused(name, query, key, value, scale, None)
+    def _kernel(
+        self, call: CustomCall, answer: Answer | None, parts: tuple[Tensor, Tensor, Tensor], mix: Tensor
+    ) -> Any:
+        """An attention that stays one call."""
+        scale = bias = computed = None
+        if answer is not None:
+            scale, bias = answer.scale, answer.bias
+            query, key = (x.detach().movedim(answer.axis, -2) for x in parts[:2])
+            computed = scores(query, key, scale, bias)
+        fused = self.notes.fused(call.name, *parts, scale=scale, bias=bias, scores=computed)
+        fused.mix = self.notes.see(mix)
+        return call.out
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not self._deaf and any(lookup.open for lookup in self.notes.lookups):
@@ -168,11 +200,9 @@ class Tap(TorchFunctionMode):
         normed = "norm" in type(module).__name__.lower() and args and isinstance(args[0], Tensor)
         with self._not_listening():
             for x in tensors(out):
-                place = place_of(x)
-                if place is not None and self.notes.is_live(x):
-                    self.notes.outputs[place.node] = place
-                    if normed:
-                        self.notes.norm(x, args[0])
+                self.notes.output(x, self.notes.names.of(module))
+                if normed and self.notes.is_live(x):
+                    self.notes.norm(x, args[0])
 
     @contextmanager
     def _not_listening(self) -> Generator[None]:
@@ -184,9 +214,13 @@ class Tap(TorchFunctionMode):
             self._deaf = False
 
 
-def _writes(name: str) -> bool:
-    """Whether a call changes its first argument: `mul_`, `__imul__`, `__setitem__`."""
-    return (name.endswith("_") and not name.endswith("__")) or name.startswith("__i") or name == "__setitem__"
+def _changed(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    """What a call writes to: `mul_`, `__imul__`, `__setitem__`; `embedding` shortens rows of its table if told so."""
+    writes = (name.endswith("_") and not name.endswith("__")) or name.startswith("__i") or name == "__setitem__"
+    target = kwargs.get("out", args[0] if writes and args else None)
+    if name == "embedding" and ((len(args) > 3 and args[3] is not None) or kwargs.get("max_norm") is not None):
+        target = args[1] if len(args) > 1 else kwargs["weight"]
+    return target if isinstance(target, Tensor) else None
 
 
 def _is_custom(function: Any) -> bool:
@@ -194,10 +228,6 @@ def _is_custom(function: Any) -> bool:
     if not isinstance(function, torch._ops.OpOverload | torch._ops.OpOverloadPacket | torch._ops.HigherOrderOperator):
         return False
     return not str(function).startswith(("aten.", "prims."))
-
-
-def _same(first: Tensor, second: Tensor) -> bool:
-    return first.shape == second.shape and first.dtype == second.dtype and torch.equal(first, second)
 
 
 @contextmanager

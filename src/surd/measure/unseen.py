@@ -49,7 +49,7 @@ def _without_product(notes: Notes) -> list[Unseen]:
             reason=f"a softmax over positions ({call.where.file}:{call.where.line}) of no product of activations",
         )
         for call in notes.attention
-        if isinstance(call, Softmax) and call.place is not None
+        if isinstance(call, Softmax) and call.scores.place is not None
         if call.values.shape[call.axis] in lengths and not products_behind(notes, call)
     ]
 

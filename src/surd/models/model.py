@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from surd.measure.ledger import Trial
+from surd.measure.ledger import Telling, Trial
 from surd.measure.signal import Expectation, Signal, Tape
 from surd.measure.sites import Role
 from surd.models.architecture import Architecture
@@ -28,7 +28,7 @@ TRIAL_SENTENCES, TRIAL_LENGTHS = 8, (13, 14)
 """What the ledger measures on: sequences, and positions in each of them, prime to the widths of heads."""
 
 
-class Model(nn.Module):
+class Model(Telling):
     """A stack to be built between tables and softmax; a subclass is final.
 
     Weights are kept in fp32; `compute_dtype` is the dtype of the activations. The projection is assigned last: what is
