@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 REFUTED = 1
 
 
-def lab(name: str | None = None, /, *, out: Path = Path("lab"), seeds: int = 5) -> int:
+def lab(name: str | None = None, /, *, seeds: int = 5, out: Path | None = None) -> int:
     """Lists the experiments, or runs one: question, prediction, measurement and verdict, with a page to look at.
 
     Ends with 1 where the prediction of the experiment is refuted.
@@ -19,32 +19,53 @@ def lab(name: str | None = None, /, *, out: Path = Path("lab"), seeds: int = 5) 
     Parameters
     ----------
     name
-        The experiment to run; without it all of them are listed.
-    out
-        The folder for the record (NAME.json), the page (NAME.html) and the script that pages share.
+        The experiment to run, or the record (NAME.json) of an earlier run, whose page is written again; without it all
+        experiments are listed.
     seeds
         How many seeds, at least 5; each random quantity is measured once for each.
+    out
+        The folder for the record, the page (NAME.html) and the script that pages share; "lab", or that of the record.
     """
-    from surd.lab.experiment import named, questions, run
-
     if name is None:
-        listed = list(questions())
-        width = max(len(one) for one, _ in listed)
-        for one, question in listed:
-            print(f"{one.ljust(width)}  {question}")
-        return 0
+        return listed()
+    from surd.lab.experiment import named, run
     from surd.lab.page import write_page
-    from surd.lab.record import write_record
+    from surd.lab.record import read_record, write_record
     from surd.lab.verdict import Verdict
 
-    record = run(named(name), range(seeds))
-    out.mkdir(parents=True, exist_ok=True)
-    write_record(record, out / f"{record.name}.json")
-    page = write_page(record, out)
+    if name.endswith(".json"):
+        record, folder = read_record(name), prepared(out or Path(name).parent)
+    else:
+        experiment, folder = named(name), prepared(out or Path("lab"))
+        record = run(experiment, seeds)
+        write_record(record, folder / f"{record.name}.json")
+    page = write_page(record, folder)
     for line in told(record):
         print(line)
     print(f"page: {page}", file=sys.stderr)
     return REFUTED if record.verdict is Verdict.REFUTED else 0
+
+
+def listed() -> int:
+    """Prints name and question of each experiment."""
+    from surd.lab.experiment import questions
+
+    found = list(questions())
+    width = max(len(name) for name, _ in found)
+    for name, question in found:
+        print(f"{name.ljust(width)}  {question}")
+    return 0
+
+
+def prepared(folder: Path) -> Path:
+    """The folder, made before the work begins, so that no measurement is lost for want of one."""
+    from surd.errors import SurdError
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SurdError(f"{folder}: no folder can be made there ({(error.strerror or str(error)).lower()})") from None
+    return folder
 
 
 def told(record: "Record") -> list[str]:
@@ -56,7 +77,8 @@ def told(record: "Record") -> list[str]:
     lines += ["", f"verdict: {record.verdict} ({tally(record.comparisons)})"]
     for claim in record.claims:
         lines += ["", *claim_lines(claim)]
-    return [*lines, *("" for _ in record.notes[:1]), *(f"note: {note}" for note in record.notes), "", record.signature]
+    notes = [f"note: {note}" for note in record.notes]
+    return [*lines, *([""] if notes else []), *notes, "", record.signature]
 
 
 def claim_lines(claim: "Claim") -> list[str]:

@@ -11,11 +11,11 @@ WIDTH = 480
 """Units across; small, so that text keeps a readable size on a telephone."""
 HEIGHT = 330
 """Units down, of a figure with two axes."""
-ROW = 30
+ROW = 24
 """Units down for each row of a figure with rows."""
 COLORS = 6
 """Colours that the page defines; further series begin again."""
-LETTER = 6.7
+LETTER = 7.4
 """About the width of a letter."""
 
 
@@ -46,7 +46,7 @@ def _entry(color: int, swatch: str, name: str) -> str:
 
 
 def _lines(figure: Lines) -> str:
-    left, right, top, bottom = 62, WIDTH - 14, 12, HEIGHT - 48
+    left, right, top, bottom = 62, WIDTH - 20, 12, HEIGHT - 48
     across = ruler([value for series in figure.series for value in series.x], left, right, figure.x.log)
     upwards = ruler([value for series in figure.series for value in series.y], bottom, top, figure.y.log)
     parts = [*_grid_across(across, top, bottom, figure.x.label, HEIGHT)]
@@ -71,7 +71,7 @@ def _lines(figure: Lines) -> str:
 
 
 def _rows(figure: Rows) -> str:
-    left = min(int(max(map(len, figure.names)) * LETTER) + 12, WIDTH // 2)
+    left = min(int(max(map(len, figure.names)) * LETTER) + 20, WIDTH * 11 // 20)
     right, top, height = WIDTH - 18, 10, ROW * len(figure.names) + 58
     across = ruler([value for series in figure.series for value in series.y], left, right, figure.x.log)
     parts = [*_grid_across(across, top, height - 48, figure.x.label, height)]
@@ -82,7 +82,7 @@ def _rows(figure: Rows) -> str:
     for series in figure.series:
         points = [(across.place(y), top + ROW * (x + 0.5)) for x, y in zip(series.x, series.y, strict=True)]
         said = [f"{figure.names[int(x)]}: {number(y)}" for x, y in zip(series.x, series.y, strict=True)]
-        bars = [f'<path d="M{x:.1f} {y - 9:.1f}V{y + 9:.1f}"/>' for x, y in points] if series.expected else []
+        bars = [f'<path d="M{x:.1f} {y - 8:.1f}V{y + 8:.1f}"/>' for x, y in points] if series.expected else []
         parts.append(_group(series, bars, points, said))
     return _frame(figure.title, height, parts)
 

@@ -30,9 +30,9 @@ class Findings:
     claims: tuple[Claim, ...]
     """What is often said, tested."""
     figures: tuple[Figure, ...]
-    """The pictures."""
-    tables: tuple[Table, ...]
-    """The numbers beneath."""
+    """The pictures, each with a table of its numbers."""
+    tables: tuple[Table, ...] = ()
+    """Further numbers."""
     notes: tuple[str, ...] = ()
     """What to keep in mind."""
     versions: dict[str, str] = field(default_factory=dict)
@@ -58,16 +58,21 @@ class Experiment(ABC):
         """The first line of its file."""
         return (sys.modules[type(self).__module__].__doc__ or "").partition("\n")[0]
 
+    @property
+    def settings(self) -> dict[str, str]:
+        """Its sizes."""
+        return {item.name: str(getattr(self, item.name)) for item in fields(self)}
+
     @abstractmethod
     def measure(self, seeds: Sequence[int]) -> Findings:
         """One value of each random quantity for each seed, beside its expectation."""
 
 
-def run(experiment: Experiment, seeds: Sequence[int]) -> Record:
-    """Measures, and keeps what was found with all that it depends on."""
-    if len(set(seeds)) < LEAST_SEEDS:
-        raise SurdError(f"seeds: expected at least {LEAST_SEEDS}, found {len(set(seeds))}: an interval needs them")
-    found = experiment.measure(seeds)
+def run(experiment: Experiment, seeds: int) -> Record:
+    """Measures with seeds 0, 1, …, and keeps what was found with all that it depends on."""
+    if seeds < LEAST_SEEDS:
+        raise SurdError(f"seeds: expected at least {LEAST_SEEDS}, found {seeds}: an interval needs them")
+    found = experiment.measure(range(seeds))
     return Record(
         name=experiment.name,
         question=experiment.question,
@@ -78,8 +83,8 @@ def run(experiment: Experiment, seeds: Sequence[int]) -> Record:
         tables=found.tables,
         notes=found.notes,
         sources=experiment.sources,
-        settings={item.name: str(getattr(experiment, item.name)) for item in fields(experiment)},
-        seeds=tuple(seeds),
+        settings=experiment.settings,
+        seeds=tuple(range(seeds)),
         versions=_versions() | found.versions,
     )
 

@@ -115,9 +115,3 @@ def plain(value: float) -> str:
     """A number that was chosen or derived, without the zeros that a measured one keeps."""
     text = number(value)
     return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
-
-
-def mean(values: Iterable[float]) -> float:
-    """The mean of one value a seed."""
-    values = tuple(values)
-    return math.fsum(values) / len(values)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from surd.files import read_bytes, write_atomic
 from surd.lab.chart import legend, svg
-from surd.lab.figure import Figure
+from surd.lab.figure import Figure, numbers
 from surd.lab.finding import Claim, Comparison, Table, number, plain
 from surd.lab.record import Record
 from surd.lab.verdict import Side, Verdict
@@ -40,13 +40,13 @@ def page(record: Record) -> str:
 <h1>{title}</h1>
 <p><b>Prediction.</b> {escape(record.prediction)}</p>
 <p><b>Verdict.</b> The prediction is {_verdict(record.verdict)}: {escape(tally(record.comparisons))}.
-Of what is often said about it, {escape(tally(record.claims))}.</p>
+{f"Of what is often said about it, {escape(tally(record.claims))}." if record.claims else ""}</p>
 <section class="charts">{"".join(map(_figure, record.figures))}</section>
+{"".join(map(_table, record.tables))}
+{"<h2>What is often said</h2>" if record.claims else ""}
+{"".join(map(_claim, record.claims))}
 <h2>Measured and expected</h2>
 {comparisons_table(record.comparisons)}
-{"".join(map(_table, record.tables))}
-<h2>What is often said</h2>
-{"".join(map(_claim, record.claims))}
 {_list("Keep in mind", record.notes)}
 {_list("Sources", record.sources)}
 <h2>Signature</h2>
@@ -96,20 +96,16 @@ def comparisons_table(comparisons: Sequence[Comparison]) -> str:
         ]
         for item in comparisons
     )
-    return _rows(("quantity", "measured", "expected", "verdict", "expected because"), rows)
+    table = _rows(("quantity", "measured", "expected", "verdict", "expected because"), rows, "")
+    return f'<div class="compared">{table}</div>'
 
 
-def _rows(heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "") -> str:
-    """A table whose cells tell their head too, for screens on which each row is a card."""
+def _rows(heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str) -> str:
+    """A table that is read sideways where it is wider than the screen."""
     top = "".join(f"<th>{escape(head)}</th>" for head in heads)
-    body = "".join(
-        "<tr>"
-        + "".join(f'<td data-head="{escape(head)}">{cell}</td>' for head, cell in zip(heads, row, strict=True))
-        + "</tr>\n"
-        for row in rows
-    )
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>\n" for row in rows)
     title = f"<caption>{escape(caption)}</caption>" if caption else ""
-    return f"<table>{title}<thead><tr>{top}</tr></thead><tbody>\n{body}</tbody></table>\n"
+    return f'<div class="wide"><table>{title}<thead><tr>{top}</tr></thead><tbody>\n{body}</tbody></table></div>\n'
 
 
 def _table(table: Table) -> str:
@@ -117,7 +113,9 @@ def _table(table: Table) -> str:
 
 
 def _figure(figure: Figure) -> str:
-    return f"<figure><figcaption>{escape(figure.title)}</figcaption>{svg(figure)}{legend(figure)}</figure>\n"
+    """The chart, and its numbers beneath it."""
+    drawing = f"<figcaption>{escape(figure.title)}</figcaption>{svg(figure)}{legend(figure)}"
+    return f"<figure>{drawing}<details><summary>its numbers</summary>{_table(numbers(figure))}</details></figure>\n"
 
 
 def _claim(claim: Claim) -> str:

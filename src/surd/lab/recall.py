@@ -1,10 +1,10 @@
 """Recall: the smallest task that attention is for, to find a key and return its value."""
 
-from dataclasses import dataclass
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+from surd.lab.samples import Statistics
 
 SYMBOLS, KEYS, VALUES, WIDTH = 32, 16, 16, 32
 BATCH, NEW, STARTS = 128, 4096, 64
@@ -12,22 +12,12 @@ SHARP = 0.9
 """A row with a weight above this is called sharp."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recall:
-    """Sharp rows before and after training."""
+def recall(steps: int, draw: torch.Generator) -> Statistics:
+    """Trains an attention of one head on rows of 16 keys with a value each, and looks at rows that it has not seen.
 
-    keys: int
-    """Keys of a row, one of which is right."""
-    right_at_start: float
-    """The share of sharp rows that point at the right key, of random projections whose logits have a spread of 8."""
-    sharp: float
-    """The share of sharp rows after training."""
-    right: float
-    """The share of those that point at the right key."""
-
-
-def recall(steps: int, draw: torch.Generator) -> Recall:
-    """Trains an attention of one head on rows of 16 keys with a value each, and looks at rows that it has not seen."""
+    Tells the share of sharp rows after training, and the shares of sharp rows that point at the right key: after
+    training, and before, where the logits of random projections are given a spread of 8.
+    """
     starts = [start(draw) for _ in range(STARTS)]  # one alone has its own bent to point at a symbol for itself
     at_start = sum(spread_out(weights, draw) for weights in starts) / STARTS
     weights = starts[0]
@@ -43,7 +33,7 @@ def recall(steps: int, draw: torch.Generator) -> Recall:
     symbols, _, places = rows(NEW, draw)
     with torch.no_grad():
         sharp, right = sharp_and_right(scores(weights, symbols, places).softmax(-1), places)
-    return Recall(keys=KEYS, right_at_start=at_start, sharp=sharp, right=right)
+    return {"right_at_start": at_start, "sharp": sharp, "right": right}
 
 
 def start(draw: torch.Generator) -> list[Tensor]:

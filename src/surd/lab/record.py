@@ -54,7 +54,7 @@ class Record:
     @property
     def signature(self) -> str:
         """What to quote beside a number of this record, so that another can get the same."""
-        settings = _digest(self.settings)[:8]
+        settings = digest(self.settings)[:8]
         versions = "|".join(f"{name}:{version}" for name, version in self.versions.items())
         return f"{self.name}|seeds:{','.join(map(str, self.seeds))}|settings:{settings}|{versions}"
 
@@ -62,22 +62,24 @@ class Record:
 def write_record(record: Record, path: Path) -> None:
     """Writes a record with a checksum over all of it."""
     content = unstructure(record)
-    write_json(path, {"format": FORMAT, "signature": record.signature, "checksum": _digest(content), "record": content})
+    write_json(path, {"format": FORMAT, "signature": record.signature, "checksum": digest(content), "record": content})
 
 
 def read_record(path: Path | str) -> Record:
     """The record in a file; one that is damaged, or from another version, is a `SurdError` that names it."""
     whole = read_json(path)
-    if not isinstance(whole, dict) or not {"format", "checksum", "record"} <= whole.keys():
+    if not isinstance(whole, dict) or not {"format", "signature", "checksum", "record"} <= whole.keys():
         raise SurdError(f"{path}: not the record of an experiment")
     if whole["format"] != FORMAT:
         raise SurdError(f"{path}: a record of format {whole['format']}, but this version reads {FORMAT}. Run it again.")
-    if _digest(whole["record"]) != whole["checksum"]:
-        raise SurdError(f"{path}: damaged, its content does not match its checksum. Run the experiment again.")
-    return structure(Record, whole["record"], str(path))
+    if digest(whole["record"]) == whole["checksum"]:
+        record = structure(Record, whole["record"], str(path))
+        if record.signature == whole["signature"]:
+            return record
+    raise SurdError(f"{path}: damaged, its content does not match its checksum. Run the experiment again.")
 
 
-def _digest(content: Any) -> str:
+def digest(content: Any) -> str:
     """A checksum of plain values that does not depend on how they are laid out in a file."""
     text = json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -51,10 +51,10 @@ def even_ticks(low: float, high: float, about: int = 5) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten, every second or third one over many decades; 2 and 5 times them over less than two."""
+    """Powers of ten, every second or third one over many decades; 2 and 5 times them over few."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     decades = math.log10(high / low)
-    factors, stride = ((1, 2, 5), 1) if decades < 2 else ((1,), max(1, round(decades / 6)))
+    factors, stride = ((1, 2, 5), 1) if decades < 2.3 else ((1,), max(1, round(decades / 6)))
     return [factor * 10.0**power for power in range(first, last + 1) if power % stride == 0 for factor in factors]
 
 

@@ -1,47 +1,48 @@
 """Starts: how public models and tutorials draw a table of embeddings, and by what they multiply its rows."""
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from surd.nn.embedding import Multiplier, NoMultiplier, RootWidth
+from surd.nn.init import Init, KerasInit, Matrix, SmallInit, TorchInit, TransformerInit
+
+KERAS, KERAS_ROOT, PAPER, SMALL_ROOT, TORCH, TORCH_ROOT = (
+    "U(±0.05)",
+    "U(±0.05) · √d",
+    "N(0, 1/√d) · √d",
+    "N(0, 0.02) · √d",
+    "N(0, 1)",
+    "N(0, 1) · √d",
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """A way to start a table of embeddings, and the factor on its rows."""
+    """A choice of the two parts that decide the size of an embedding."""
 
-    std: Callable[[int], float]
-    """Standard deviation of the table, of the model's width."""
-    factor: Callable[[int], float]
-    """Factor on its rows, of the model's width."""
-    uniform: bool = False
-    """Uniform between ±√3 std; else normal."""
+    init: Init
+    multiplier: Multiplier
 
-    def size(self, d_model: int) -> float:
+    def size(self, d_model: float) -> float:
         """The rms of a row as it enters the model."""
-        return self.std(d_model) * self.factor(d_model)
-
-    def table(self, count: int, d_model: int, draw: torch.Generator) -> Tensor:
-        """The table itself."""
-        unit = torch.randn(count, d_model, generator=draw)
-        if self.uniform:
-            unit = (torch.rand(count, d_model, generator=draw) * 2 - 1) * math.sqrt(3)
-        return self.std(d_model) * unit
+        matrix = Matrix(role="table", inputs=int(d_model), outputs=0)
+        return self.init.spread(matrix).std * self.multiplier(int(d_model))
 
     def rows(self, count: int, d_model: int, draw: torch.Generator) -> Tensor:
         """Rows as they enter the model."""
-        return self.factor(d_model) * self.table(count, d_model, draw)
+        rows = torch.empty(count, d_model)
+        self.init.spread(Matrix(role="table", inputs=d_model, outputs=count)).draw(rows, draw)
+        return rows * self.multiplier(d_model)
 
 
-KERAS = 0.05 / math.sqrt(3)
-TABLES = {
-    "U(±0.05)": Start(std=lambda d: KERAS, factor=lambda d: 1.0, uniform=True),
-    "U(±0.05) · √d": Start(std=lambda d: KERAS, factor=math.sqrt, uniform=True),
-    "N(0, 1/√d) · √d": Start(std=lambda d: d**-0.5, factor=math.sqrt),
-    "N(0, 0.02) · √d": Start(std=lambda d: 0.02, factor=math.sqrt),
-    "N(0, 1)": Start(std=lambda d: 1.0, factor=lambda d: 1.0),
-    "N(0, 1) · √d": Start(std=lambda d: 1.0, factor=math.sqrt),
+STARTS = {
+    KERAS: Start(init=KerasInit(), multiplier=NoMultiplier()),
+    KERAS_ROOT: Start(init=KerasInit(), multiplier=RootWidth()),
+    PAPER: Start(init=TransformerInit(), multiplier=RootWidth()),
+    SMALL_ROOT: Start(init=SmallInit(), multiplier=RootWidth()),
+    TORCH: Start(init=TorchInit(), multiplier=NoMultiplier()),
+    TORCH_ROOT: Start(init=TorchInit(), multiplier=RootWidth()),
 }
 """U(±0.05) is the default of keras.layers.Embedding, N(0, 1) that of torch.nn.Embedding."""

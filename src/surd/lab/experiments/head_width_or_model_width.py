@@ -1,16 +1,16 @@
 """Which width makes unscaled scores grow: that of the head, or that of the model?"""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 
 from surd.lab.experiment import Experiment, Findings
-from surd.lab.figure import Axis, Lines, beside
-from surd.lab.finding import Claim, Table, at_least, mean, near, number
-from surd.lab.growth import slopes
+from surd.lab.figure import Axis, Lines, curves
+from surd.lab.finding import Claim, Comparison, at_least, near, number
+from surd.lab.samples import Sizes, mean, slopes
 from surd.seed import generator
 
 HEADS, D_K, STD = 8, 64, 0.02
@@ -29,7 +29,7 @@ class Sweep:
     """Standard deviation of the projections' weights."""
     scale: Callable[[int], float]
     """Factor on q·k, of the head's width."""
-    law: Callable[[int], float]
+    law: Callable[[float], float]
     """The standard deviation of a row's scores, of the model's width."""
     exponent: float
     """How it grows with the model's width."""
@@ -78,7 +78,7 @@ class HeadWidthOrModelWidth(Experiment):
     """Widths of the model."""
     tokens: int = 64
     """Tokens that attend to each other."""
-    layers: int = 16
+    drawn: int = 16
     """Heads with weights of their own, for each width and seed."""
 
     def measure(self, seeds: Sequence[int]) -> Findings:
@@ -86,66 +86,15 @@ class HeadWidthOrModelWidth(Experiment):
             name: {width: [self._spread(sweep, width, seed) for seed in seeds] for width in self.widths}
             for name, sweep in SWEEPS.items()
         }
-        narrow, wide = min(self.widths), max(self.widths)
-        growth = slopes(found[FIXED_D_K])
-        law = "√d_k for unit queries and keys; fixed weights of standard deviation w give w² d_model after 1/√d_k"
         return Findings(
-            comparisons=tuple(
-                comparison
-                for name, sweep in SWEEPS.items()
-                for comparison in (
-                    near(f"exponent of d_model in the std of {name}", slopes(found[name]), sweep.exponent, 0.05, law),
-                    near(
-                        f"std of {name} at d_model = {wide}",
-                        found[name][wide],
-                        sweep.law(wide),
-                        sweep.law(wide) / 15,
-                        law,
-                    ),
-                )
-            ),
-            claims=(
-                Claim(
-                    text="The saturation gets worse as models use larger embeddings.",
-                    heard="a common explanation",
-                    comparisons=(
-                        at_least(
-                            "exponent of d_model in the std of unscaled scores, head width kept",
-                            growth,
-                            0.25,
-                            "growing at all: half of the √ that the explanation needs",
-                        ),
-                    ),
-                    answer=(
-                        f"From d_model = {narrow} to {wide} the spread goes from "
-                        f"{number(mean(found[FIXED_D_K][narrow]))} to {number(mean(found[FIXED_D_K][wide]))}: exponent "
-                        f"{number(mean(growth))}. It is the width of the head that counts, and models grow by more "
-                        "heads. Only where the number of heads is fixed is it true: "
-                        f"{number(mean(found[FIXED_HEADS][narrow]))} to {number(mean(found[FIXED_HEADS][wide]))}."
-                    ),
-                ),
-            ),
+            comparisons=tuple(self._laws(found)),
+            claims=(self._larger_embeddings(found[FIXED_D_K], found[FIXED_HEADS]),),
             figures=(
                 Lines(
                     title="Spread of the scores at the start, by the width of the model",
                     x=Axis(label="d_model", log=True),
                     y=Axis(label="standard deviation in a row", log=True),
-                    series=tuple(
-                        series
-                        for color, (name, sweep) in enumerate(SWEEPS.items())
-                        for series in beside(
-                            name, self.widths, map(mean, found[name].values()), map(sweep.law, self.widths), color
-                        )
-                    ),
-                ),
-            ),
-            tables=(
-                Table(
-                    caption="Standard deviation of the scores in a row, mean over seeds",
-                    columns=("d_model", *SWEEPS),
-                    rows=tuple(
-                        (str(width), *(number(mean(found[name][width])) for name in SWEEPS)) for width in self.widths
-                    ),
+                    series=curves(found, {name: sweep.law for name, sweep in SWEEPS.items()}),
                 ),
             ),
         )
@@ -154,8 +103,38 @@ class HeadWidthOrModelWidth(Experiment):
         """The root of the mean variance within a row, over heads with weights of their own."""
         d_k, draw = sweep.d_k(width), generator(seed, self.name, sweep.exponent, width)
         variances = []
-        for _ in range(self.layers):
+        for _ in range(self.drawn):
             x = torch.randn(self.tokens, width, generator=draw)
             query, key = (x @ (sweep.std(width) * torch.randn(width, d_k, generator=draw)) for _ in range(2))
             variances.append((sweep.scale(d_k) * query @ key.T).var(-1).mean().item())
         return math.sqrt(mean(variances))
+
+    def _laws(self, found: Mapping[str, dict[int, list[float]]]) -> Iterator[Comparison]:
+        wide = max(self.widths)
+        source = "√d_k for unit queries and keys; weights of standard deviation w give w² d_model after 1/√d_k"
+        for name, sweep in SWEEPS.items():
+            law = sweep.law(wide)
+            yield near(f"exponent of d_model, {name}", slopes(found[name]), sweep.exponent, 0.05, source)
+            yield near(f"spread at d_model = {wide}, {name}", found[name][wide], law, law / 15, source)
+
+    def _larger_embeddings(self, kept: Sizes, growing: Sizes) -> Claim:
+        narrow, wide = min(self.widths), max(self.widths)
+        growth = slopes(kept)
+        return Claim(
+            text="The saturation gets worse as models use larger embeddings.",
+            heard="a common explanation",
+            comparisons=(
+                at_least(
+                    "exponent of d_model in the spread of unscaled scores, head width kept",
+                    growth,
+                    0.25,
+                    "growing at all: half of the √ that the explanation needs",
+                ),
+            ),
+            answer=(
+                f"From d_model = {narrow} to {wide} the spread goes from {number(mean(kept[narrow]))} to "
+                f"{number(mean(kept[wide]))}: exponent {mean(growth):.3f}. It is the width of the head that counts, "
+                "and models grow by more heads. Only where the number of heads is fixed is it true: "
+                f"{number(mean(growing[narrow]))} to {number(mean(growing[wide]))}."
+            ),
+        )

@@ -1,73 +1,36 @@
 """Do libraries start attention at one scale, as their similar weights suggest?"""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from surd.lab.experiment import Experiment, Findings, installed
-from surd.lab.figure import Axis, Lines, Rows, Series, beside
-from surd.lab.finding import Claim, Comparison, Table, at_most, mean, near, not_measured, number
-from surd.lab.installed import LIBRARIES, Attention, defaults
-from surd.nn.init import InitRule, KerasInit, Matrix, SmallInit, TorchInit, TransformerInit
+from surd.lab.figure import Axis, Lines, Rows, curves, marks
+from surd.lab.finding import Claim, Comparison, Table, at_most, near, not_measured, number
+from surd.lab.installed import ATTENTIONS, Attention, defaults
+from surd.lab.projections import NEW, OLD, RULES, SMALL, STACKED, T5
+from surd.lab.samples import Statistics, average, each, mean, rms
 from surd.seed import derive, generator
 
-OLD, NEW, TORCH, SMALL, EACH, T5 = (
-    "Keras to 3.14",
-    "Keras from 3.15",
-    "Glorot over three stacked",
-    "N(0, 0.02)",
-    "Glorot for each",
-    "T5, not scaled",
-)
-FIXED = "keras-team/keras pull request 22789"
+Shape = tuple[int, int, int]
+"""d_model, heads, d_k."""
+Spreads = dict[str, dict[int, list[float]]]
+"""Of each rule, by width of the model, one value a seed."""
+Built = dict[str, dict[Shape, list[Statistics]]]
+"""Of each class, by shape, the statistics of each seed."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rule:
-    """What a rule for the weights of queries and keys means for the scores of inputs of rms 1."""
-
-    init: InitRule | None
-    """The rule as a part of this package; None for T5's, whose queries are drawn smaller instead of scaled."""
-    law: Callable[[int, int, int], float]
-    """Standard deviation of a row's scores, from d_model, heads and d_k."""
-    formula: str
-    """The law in words."""
-
-    def stds(self, d_model: int, heads: int, d_k: int) -> tuple[float, float]:
-        """Standard deviations of the weights of queries and keys."""
-        if self.init is None:
-            return (d_model * d_k) ** -0.5, d_model**-0.5
-        matrix = Matrix(role="query", inputs=d_model, outputs=heads * d_k, heads=heads)
-        return (self.init.spread(matrix).std,) * 2
-
-    def draw(self, d_model: int, heads: int, d_k: int, draw: torch.Generator, drawn: int) -> Attention:
-        """The weights of the first `drawn` heads."""
-        query, key = (std * torch.randn(d_model, drawn * d_k, generator=draw) for std in self.stds(d_model, heads, d_k))
-        return Attention(query=query, key=key, scale=1.0 if self.init is None else d_k**-0.5)
+KERAS = "keras MultiHeadAttention"
 
 
-RULES = {
-    OLD: Rule(init=KerasInit(version="3.14"), law=lambda d, h, k: 2 / (h + k), formula="2 / (h + d_k)"),
-    NEW: Rule(init=KerasInit(), law=lambda d, h, k: 2 * d / (d + h * k), formula="2 d / (d + h d_k)"),
-    TORCH: Rule(init=TorchInit(), law=lambda d, h, k: 2 * d / (d + 3 * h * k), formula="2 d / (d + 3 h d_k)"),
-    SMALL: Rule(init=SmallInit(), law=lambda d, h, k: 0.02**2 * d, formula="0.02² d"),
-    EACH: Rule(
-        init=TransformerInit(attention_gain=1), law=lambda d, h, k: 2 * d / (d + h * k), formula="2 d / (d + h d_k)"
-    ),
-    T5: Rule(init=None, law=lambda d, h, k: 1.0, formula="√d_k · d_k^-½ · 1, without 1/√d_k"),
-}
-OF_LIBRARY = {
-    "torch.nn.MultiheadAttention": TORCH,
-    "transformers llama": SMALL,
-    "transformers gpt2": SMALL,
-    "transformers bart": SMALL,
-    "transformers t5": T5,
-}
-"""The rule that each installed class should follow; that of Keras depends on its version."""
+def rule_of(library: str) -> str:
+    """The rule that an installed class follows; for Keras that of the installed version, else of the newest."""
+    version = installed("keras") or "3.15"
+    keras = NEW if tuple(map(int, version.split(".")[:2])) >= (3, 15) else OLD
+    return {KERAS: keras, "torch.nn.MultiheadAttention": STACKED, "transformers t5": T5}.get(library, SMALL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,13 +38,13 @@ class LibraryInits(Experiment):
     """Draws queries and keys by six rules, builds the installed classes, and takes the spread of the scores."""
 
     prediction: ClassVar[str] = (
-        "The scores of unit inputs have standard deviation √d_k · c · d_model · w_q · w_k for weights of w_q and w_k. It "
-        "is 2 / (h + d_k) in Keras up to 3.14, 1 from 3.15 on, ½ for Glorot over the three stacked matrices, 1 for each by "
-        "itself and for T5, and 0.0004 d_model for weights of N(0, 0.02): alike in weights, they differ a hundredfold."
+        "The scores of unit inputs have standard deviation √d_k · c · d_model · w_q · w_k for weights of w_q and w_k: "
+        "2 / (h + d_k) in Keras up to 3.14, 1 from 3.15 on, ½ for Glorot over the three stacked matrices, 1 for each "
+        "by itself and for T5, and 0.0004 d_model for N(0, 0.02). Alike in weights, they differ a hundredfold."
     )
     sources: ClassVar[tuple[str, ...]] = (
         "Glorot & Bengio 2010: variance 2 / (fan in + fan out).",
-        f"{FIXED}: until 3.14 an attention kernel (d_model, heads, d_k) had the fans of a convolution.",
+        "keras-team/keras pull request 22789: until 3.14 an attention kernel had the fans of a convolution.",
         "reset_parameters of torch.nn.MultiheadAttention: one Glorot rule over the stacked 3 d_model × d_model matrix.",
         "Raffel et al. 2020 (arXiv 1910.10683): T5 draws queries by (d_model d_k)^-½ and leaves out 1/√d_k.",
         "Devlin et al. 2019 (arXiv 1810.04805), A.2, and the configs of public models: N(0, 0.02).",
@@ -95,99 +58,82 @@ class LibraryInits(Experiment):
     """Heads that are drawn, at most."""
     tokens: int = 64
     """Tokens that attend to each other."""
-    example: int = 512
-    """Width of the model for which the installed classes are built."""
-    libraries: tuple[str, ...] = field(default=tuple(LIBRARIES))
-    """Installed classes to build."""
+    shapes: tuple[Shape, ...] = ((512, 8, 64), (256, 4, 64), (128, 4, 32), (64, 2, 32), (512, 2, 512))
+    """d_model, heads and d_k for which the installed classes are built, as far as they can be."""
 
     def measure(self, seeds: Sequence[int]) -> Findings:
         found = {
-            name: {width: [self._drawn(rule, name, width, seed) for seed in seeds] for width in self.widths}
-            for name, rule in RULES.items()
+            name: {width: [self._drawn(name, width, seed) for seed in seeds] for width in self.widths} for name in RULES
         }
         built = {
-            name: [self._built(name, seed) for seed in seeds] for name in self.libraries if LIBRARIES[name].version
+            name: {
+                shape: [self._built(name, shape, seed) for seed in seeds]
+                for shape in self.shapes
+                if shape[0] == shape[1] * shape[2] or name in FREE
+            }
+            for name, one in ATTENTIONS.items()
+            if one.version
         }
-        packages = {LIBRARIES[name].package: LIBRARIES[name].version or "" for name in built}
         return Findings(
             comparisons=(*self._rules(found), *self._classes(built)),
-            claims=self._claims(found, built),
-            figures=(self._figure(found), self._rows(built)),
-            tables=(self._table(found),),
+            claims=(self._adaptive(found, built), self._llama(), self._small(found)),
+            figures=(self._figure(found), self._marks(built)),
+            tables=(self._weights(), self._table(built)),
             notes=(
                 "What is said of an installed class holds for the version in the signature; a class that is not "
                 "installed is not measured, and its line is the formula alone.",
             ),
-            versions={name: version for name, version in packages.items() if name != "torch"},
+            versions={ATTENTIONS[name].package: ATTENTIONS[name].version or "" for name in built},
         )
 
-    def _drawn(self, rule: Rule, name: str, width: int, seed: int) -> float:
-        heads, draw = width // self.d_k, generator(seed, self.name, name, width)
-        attention = rule.draw(width, heads, self.d_k, draw, min(heads, self.drawn))
-        return spread(attention, self.d_k, self.tokens, draw)
+    def _drawn(self, name: str, width: int, seed: int) -> float:
+        draw, shape = generator(seed, self.name, name, width), (width, width // self.d_k, self.d_k)
+        heads = min(width // self.d_k, self.drawn)
+        query, key = (std * torch.randn(width, heads * self.d_k, generator=draw) for std in RULES[name].stds(*shape))
+        scale = 1.0 if RULES[name].init is None else self.d_k**-0.5
+        return sizes(Attention(query=query, key=key, scale=scale), self.d_k, self.tokens, draw)["scores"]
 
-    def _built(self, name: str, seed: int) -> float:
-        heads, draw = self.example // self.d_k, generator(seed, self.name, "inputs")
-        attention = LIBRARIES[name].build(self.example, heads, self.d_k, derive(seed, self.name, name))
-        return spread(attention, self.d_k, self.tokens, draw)
+    def _built(self, name: str, shape: Shape, seed: int) -> Statistics:
+        attention = ATTENTIONS[name].build(*shape, derive(seed, self.name, name))
+        return sizes(attention, shape[2], self.tokens, generator(seed, self.name, "inputs"))
 
-    def _law(self, rule: str, width: int) -> float:
-        return RULES[rule].law(width, width // self.d_k, self.d_k)
+    def _law(self, rule: str, width: float) -> float:
+        return RULES[rule].law(int(width), int(width) // self.d_k, self.d_k)
 
-    def _rules(self, found: dict[str, dict[int, list[float]]]) -> list[Comparison]:
-        comparisons = []
+    def _rules(self, found: Spreads) -> Iterator[Comparison]:
         for name, by_width in found.items():
-            for width in (min(self.widths), self.example, max(self.widths)):
-                law = self._law(name, width)
-                quantity = f"std of the scores, {name}, d_model = {width}"
-                comparisons.append(near(quantity, by_width[width], law, 0.08 * law, RULES[name].formula))
-        return comparisons
+            for width in (min(self.widths), max(self.widths)):
+                law, quantity = self._law(name, width), f"std of the scores, {name}, d_model = {width}"
+                yield near(quantity, by_width[width], law, 0.08 * law, RULES[name].formula)
 
-    def _classes(self, built: dict[str, list[float]]) -> list[Comparison]:
-        comparisons = []
-        for name in self.libraries:
-            rule = rule_of(name)
-            law, quantity = self._law(rule, self.example), f"std of the scores, {name}, d_model = {self.example}"
-            if name in built:
-                comparisons.append(near(quantity, built[name], law, 0.08 * law, RULES[rule].formula))
-            else:
-                reason = f"{LIBRARIES[name].package} is not installed"
-                comparisons.append(not_measured(quantity, law, 0.08 * law, RULES[rule].formula, reason))
-        return comparisons
+    def _classes(self, built: Built) -> Iterator[Comparison]:
+        for name, one in ATTENTIONS.items():
+            rule = RULES[rule_of(name)]
+            for shape in built.get(name, self.shapes[:1]):
+                law, where = rule.law(*shape), f"{name}, {' × '.join(map(str, shape))}"
+                if name in built:
+                    found, query = built[name][shape], rule.query(*shape)
+                    yield near(f"std of the scores, {where}", each(found, "scores"), law, 0.08 * law, rule.formula)
+                    yield near(f"rms of a query, {where}", each(found, "query"), query, 0.04 * query, "√d_model · w_q")
+                else:
+                    reason = f"{one.package} is not installed"
+                    yield not_measured(f"std of the scores, {where}", law, 0.08 * law, rule.formula, reason)
 
-    def _claims(self, found: dict[str, dict[int, list[float]]], built: dict[str, list[float]]) -> tuple[Claim, ...]:
-        width, wide = self.example, 4096 if 4096 in self.widths else max(self.widths)
+    def _adaptive(self, found: Spreads, built: Built) -> Claim:
+        width = self.shapes[0][0]
         old, new = found[OLD][width], found[NEW][width]
-        at_wide = [[by_width[wide][seed] for by_width in found.values()] for seed in range(len(old))]
-        ratios = [max(values) / min(values) for values in at_wide]
-        here = installed("keras")
-        seen = f"Keras {here}, installed here, gives {number(mean(built[KERAS]))}." if KERAS in built else NO_KERAS
-        return (
-            Claim(
-                text="Keras' attention is the more adaptive: its Glorot limit depends on d_model.",
-                heard="a common explanation",
-                comparisons=(
-                    near(f"std of the scores, {OLD}, d_model = {width}", old, 1.0, 0.5, "adapted: about 1"),
-                    near(f"std of the scores, {NEW}, d_model = {width}", new, 1.0, 0.5, "adapted: about 1"),
-                ),
-                answer=(
-                    f"It depends on the version. Up to 3.14 the scores start at {number(mean(old))}, "
-                    f"{number(1 / mean(old))} times too small, since d_model cancels; from 3.15 on at {number(mean(new))}. "
-                    f"{seen}"
-                ),
+        here = average(built[KERAS][self.shapes[0]], "scores") if KERAS in built else math.nan
+        seen = f"Keras {installed('keras')}, installed here, gives {number(here)}." if KERAS in built else NO_KERAS
+        return Claim(
+            text="Keras' attention is the more adaptive: its Glorot limit depends on d_model.",
+            heard="a common explanation",
+            comparisons=(
+                near(f"std of the scores, {OLD}, d_model = {width}", old, 1.0, 0.5, "adapted: about 1"),
+                near(f"std of the scores, {NEW}, d_model = {width}", new, 1.0, 0.5, "adapted: about 1"),
             ),
-            self._llama(),
-            Claim(
-                text="All of them start with weights of order 0.01, so it makes no difference.",
-                heard="a common explanation",
-                comparisons=(
-                    at_most(f"largest over smallest std of the scores at d_model = {wide}", ratios, 2.0, "alike"),
-                ),
-                answer=(
-                    f"At d_model = {wide} the scores of the six rules differ {number(mean(ratios))}-fold, from "
-                    f"{number(mean(map(min, at_wide)))} to {number(mean(map(max, at_wide)))}. What counts is the "
-                    "weight's standard deviation times the root of its inputs, not the weight."
-                ),
+            answer=(
+                f"It depends on the version. Up to 3.14 the scores start at {number(mean(old))}, {1 / mean(old):.0f} "
+                f"times too small, since d_model cancels; from 3.15 on at {number(mean(new))}. {seen}"
             ),
         )
 
@@ -197,87 +143,84 @@ class LibraryInits(Experiment):
             value = float(defaults("llama").initializer_range)
             comparison = near(quantity, [value], 0.02, 1e-9, source)
             answer = (
-                f"The config of the class has {value:g}. It is a default of a port: it says nothing of how the "
-                f"published weights were trained. At d_model = 4096 it gives queries of rms {value * 64:.2f} for unit inputs."
+                f"The config of the class has {value:g}. It is a default of a port and says nothing of "
+                "how the published weights were trained. At d_model = 4096 it gives queries of rms "
+                f"{value * 64:.2f} for unit inputs."
             )
         else:
             comparison = not_measured(quantity, 0.02, 1e-9, source, "transformers is not installed")
             answer = "Not looked up here: transformers is not installed."
+        text = "Llama starts with a standard deviation of 0.02."
+        return Claim(text=text, heard="a common explanation", comparisons=(comparison,), answer=answer)
+
+    def _small(self, found: Spreads) -> Claim:
+        wide = max(self.widths)
+        by_seed = list(zip(*(by_width[wide] for by_width in found.values()), strict=True))
+        ratios = [max(values) / min(values) for values in by_seed]
         return Claim(
-            text="Llama starts with a standard deviation of 0.02.",
+            text="All of them start with weights of order 0.01, so it makes no difference.",
             heard="a common explanation",
-            comparisons=(comparison,),
-            answer=answer,
+            comparisons=(at_most(f"largest over smallest std of the scores, d_model = {wide}", ratios, 2.0, "alike"),),
+            answer=(
+                f"At d_model = {wide} the scores of the six rules differ {number(mean(ratios))}-fold, from "
+                f"{number(mean(map(min, by_seed)))} to {number(mean(map(max, by_seed)))}. What counts is the "
+                "weight's standard deviation times the root of its inputs, not the weight."
+            ),
         )
 
-    def _figure(self, found: dict[str, dict[int, list[float]]]) -> Lines:
+    def _figure(self, found: Spreads) -> Lines:
         return Lines(
             title=f"Spread of the scores at the start, heads of width {self.d_k}",
             x=Axis(label="d_model", log=True),
             y=Axis(label="standard deviation", log=True),
-            series=tuple(
-                series
-                for color, (name, by_width) in enumerate(found.items())
-                for series in beside(
-                    name,
-                    self.widths,
-                    map(mean, by_width.values()),
-                    [self._law(name, width) for width in self.widths],
-                    color,
-                )
-            ),
+            series=curves(found, {name: lambda width, name=name: self._law(name, width) for name in found}),
         )
 
-    def _rows(self, built: dict[str, list[float]]) -> Rows:
-        places = {name: float(index) for index, name in enumerate(self.libraries)}
+    def _marks(self, built: Built) -> Rows:
+        shape, names = self.shapes[0], tuple(ATTENTIONS)
         return Rows(
-            title=f"Installed classes, d_model = {self.example}",
-            names=self.libraries,
+            title=f"Installed classes, d_model = {shape[0]}",
+            names=names,
             x=Axis(label="standard deviation of the scores", log=True),
-            series=(
-                Series(name="measured", x=tuple(places[name] for name in built), y=tuple(map(mean, built.values()))),
-                Series(
-                    name="predicted",
-                    x=tuple(places.values()),
-                    y=tuple(self._law(rule_of(name), self.example) for name in places),
-                    expected=True,
-                ),
+            series=marks(
+                "std",
+                names,
+                {name: each(by_shape[shape], "scores") for name, by_shape in built.items()},
+                {name: RULES[rule_of(name)].law(*shape) for name in names},
             ),
         )
 
-    def _table(self, found: dict[str, dict[int, list[float]]]) -> Table:
-        def weights(name: str) -> str:
-            return " / ".join(number(std) for std in RULES[name].stds(self.example, self.example // self.d_k, self.d_k))
+    def _weights(self) -> Table:
+        return Table(
+            caption="Standard deviation of the weights of query / key, by d_model × heads × d_k",
+            columns=("rule", *(" × ".join(map(str, shape)) for shape in self.shapes)),
+            rows=tuple(
+                (name, *(" / ".join(map(number, rule.stds(*shape))) for shape in self.shapes))
+                for name, rule in RULES.items()
+            ),
+        )
+
+    def _table(self, built: Built) -> Table:
+        def cell(found: list[Statistics]) -> str:
+            return f"{average(found, 'query'):.4f}, {average(found, 'scores'):.4f}" if found else "–"
 
         return Table(
-            caption=f"Rules: weights of query / key at d_model = {self.example}, and the spread of the scores",
-            columns=("rule", "weights", *(f"d_model = {width}" for width in self.widths)),
+            caption="Installed classes: rms of a query, std of the scores, by d_model × heads × d_k",
+            columns=("class", *(" × ".join(map(str, shape)) for shape in self.shapes)),
             rows=tuple(
-                (name, weights(name), *(number(mean(values)) for values in by_width.values()))
-                for name, by_width in found.items()
+                (name, *(cell(by_shape.get(shape, [])) for shape in self.shapes)) for name, by_shape in built.items()
             ),
         )
 
 
-KERAS = "keras MultiHeadAttention"
+FREE = (KERAS, "transformers llama", "transformers t5")
+"""Classes in which heads · d_k need not be d_model."""
 NO_KERAS = "Keras is not installed here: its classes were not measured, these numbers are drawn by its rules."
 
 
-def rule_of(library: str) -> str:
-    """The rule that a class follows, for Keras that of the installed version."""
-    if library != KERAS:
-        return OF_LIBRARY[library]
-    version = installed("keras") or "3.15"
-    return NEW if tuple(map(int, version.split(".")[:2])) >= (3, 15) else OLD
-
-
-def spread(attention: Attention, d_k: int, tokens: int, draw: torch.Generator) -> float:
-    """Standard deviation within a row of the scores of unit inputs, over all heads."""
+def sizes(attention: Attention, d_k: int, tokens: int, draw: torch.Generator) -> Statistics:
+    """Of unit inputs: the rms of their queries, and the standard deviation of the scores within a row."""
     x = torch.randn(tokens, attention.query.shape[0], generator=draw)
-    query, key = (_heads(x @ weight, d_k) for weight in (attention.query, attention.key))
-    return math.sqrt((attention.scale * query @ key.mT).var(-1).mean().item())
-
-
-def _heads(flat: Tensor, d_k: int) -> Tensor:
-    """(tokens, heads · d_k) -> (heads, tokens, d_k)."""
-    return flat.unflatten(-1, (-1, d_k)).transpose(0, 1)
+    flat = (x @ weight for weight in (attention.query, attention.key))
+    query, key = (one.unflatten(-1, (-1, d_k)).transpose(0, 1) for one in flat)  # (heads, tokens, d_k)
+    return {"query": rms(query), "scores": math.sqrt((attention.scale * query @ key.mT).var(-1).mean().item())}

@@ -1,19 +1,19 @@
 """How does the spread of the scores make a softmax peaked, and is a peaked row ever right to be so?"""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from surd.lab.experiment import Experiment, Findings
-from surd.lab.figure import Axis, Lines, Series, beside
-from surd.lab.finding import Claim, Comparison, Table, at_least, at_most, mean, near, number
-from surd.lab.recall import Recall, recall
-from surd.lab.softmax import entropy, normal
+from surd.lab.figure import Axis, Lines, curves
+from surd.lab.finding import Claim, Comparison, Table, at_least, at_most, near, number
+from surd.lab.recall import KEYS, recall
+from surd.lab.samples import Statistics, average, each
+from surd.lab.softmax import INTEGRAL, entropy, expected_top, normal
 from surd.measure.gaussian import expected_rows
 from surd.seed import generator
 
-INTEGRAL = "exact one-dimensional integral for independent Gaussian logits"
-Rows = dict[tuple[float, int], list[dict[str, float]]]
+Found = dict[tuple[float, int], list[Statistics]]
 """For each spread and number of keys, the statistics of each seed."""
 
 
@@ -22,8 +22,9 @@ class SoftmaxSaturation(Experiment):
     """Spreads random logits more and more, and trains one small attention until its rows are sharp for a reason."""
 
     prediction: ClassVar[str] = (
-        "Entropy and effective keys, 1 / Σ p², of rows of independent Gaussian logits follow an exact integral: they "
-        "fall with the spread of the logits, whatever they mean. Training makes rows as sharp, and these are right."
+        "Entropy, effective keys (1 / Σ p²) and largest weight of rows of independent Gaussian logits follow exact "
+        "integrals: rows become peaked with the spread of the logits, whatever they mean. Before training a sharp row "
+        "points at the right key by chance alone."
     )
     sources: ClassVar[tuple[str, ...]] = (
         "1/Zᵏ = ∫ tᵏ⁻¹ e^{-tZ} dt / Γ(k): the expectations for independent logits as integrals in one dimension.",
@@ -48,10 +49,10 @@ class SoftmaxSaturation(Experiment):
             for std in self.spreads
             for keys in self.lengths
         }
-        recalls = [recall(steps=self.steps, draw=generator(seed, self.name, "recall")) for seed in seeds]
+        recalls = [recall(self.steps, generator(seed, self.name, "recall")) for seed in seeds]
         return Findings(
-            comparisons=(*self._exact(found), *self._trained(recalls)),
-            claims=self._claims(found, recalls),
+            comparisons=(*self._exact(found), *self._at_start(recalls)),
+            claims=(self._peaked(found), self._confident(recalls)),
             figures=self._figures(found),
             tables=(self._table(found),),
             notes=(
@@ -61,7 +62,7 @@ class SoftmaxSaturation(Experiment):
             ),
         )
 
-    def _rows(self, std: float, keys: int, seed: int) -> dict[str, float]:
+    def _rows(self, std: float, keys: int, seed: int) -> Statistics:
         draw = generator(seed, self.name, std, keys)
         logits = std * normal(max(400, self.logits // keys), keys, generator=draw)
         weights = logits.softmax(-1)
@@ -71,113 +72,101 @@ class SoftmaxSaturation(Experiment):
             "top": weights.amax(-1).mean().item(),
         }
 
-    def _exact(self, found: Rows) -> list[Comparison]:
-        comparisons = []
+    def _exact(self, found: Found) -> Iterator[Comparison]:
         for (std, keys), runs in found.items():
             exact, where = expected_rows(std, keys), f"std {std:g}, {keys} keys"
-            values = [run["entropy"] for run in runs]
-            comparisons.append(near(f"H / ln n at {where}", values, exact.normalised_entropy, 0.015, INTEGRAL))
-            values = [run["squares"] for run in runs]
-            comparisons.append(near(f"Σ p² at {where}", values, exact.square_sum, 0.03, INTEGRAL))
-        return comparisons
+            yield near(f"H / ln n at {where}", each(runs, "entropy"), exact.normalised_entropy, 0.01, INTEGRAL)
+            yield near(f"Σ p² at {where}", each(runs, "squares"), exact.square_sum, exact.square_sum / 10, INTEGRAL)
+            if keys == self.table_keys:
+                yield near(f"largest weight at {where}", each(runs, "top"), expected_top(std, keys), 0.02, INTEGRAL)
 
-    def _trained(self, recalls: list[Recall]) -> list[Comparison]:
-        return [
-            near(
-                "share of rows with a weight above 0.9 that point at the right key, before training",
-                [one.right_at_start for one in recalls],
-                1 / recalls[0].keys,
-                0.03,
-                "chance: the spread was set to 8 and means nothing",
-            ),
-        ]
+    def _at_start(self, recalls: list[Statistics]) -> Iterator[Comparison]:
+        yield near(
+            "share of rows with a weight above 0.9 that point at the right key, before training",
+            each(recalls, "right_at_start"),
+            1 / KEYS,
+            0.03,
+            "chance: the spread was set to 8 and means nothing",
+        )
 
-    def _claims(self, found: Rows, recalls: list[Recall]) -> tuple[Claim, ...]:
+    def _peaked(self, found: Found) -> Claim:
         keys, std = self.table_keys, 8.0
-        spread = found[std, keys]
-        right = [one.right for one in recalls]
-        return (
-            Claim(
-                text="Large scores make a softmax peaked by their size alone.",
-                heard="a common explanation",
-                comparisons=(
-                    at_least(
-                        f"mean largest weight at std {std:g}, {keys} keys, of logits that mean nothing",
-                        [run["top"] for run in spread],
-                        0.5,
-                        "peaked: half of the weight on one key",
-                    ),
-                ),
-                answer=(
-                    f"With {keys} keys the largest weight is {mean(run['top'] for run in spread):.3f} at std {std:g} "
-                    f"and {mean(run['top'] for run in found[1, keys]):.3f} at std 1; effective keys go from "
-                    f"{number(1 / mean(run['squares'] for run in found[1, keys]))} to "
-                    f"{number(1 / mean(run['squares'] for run in spread))}."
+        spread, unit = found[std, keys], found[1, keys]
+        return Claim(
+            text="Large scores make a softmax peaked by their size alone.",
+            heard="a common explanation",
+            comparisons=(
+                at_least(
+                    f"mean largest weight at std {std:g}, {keys} keys, of logits that mean nothing",
+                    each(spread, "top"),
+                    0.5,
+                    "peaked: half of the weight on one key",
                 ),
             ),
-            Claim(
-                text="A saturated softmax is never real confidence, only an effect of large numbers.",
-                heard="a common explanation",
-                comparisons=(
-                    at_most(
-                        "share of rows with a weight above 0.9 that point at the right key, after training",
-                        right,
-                        0.5,
-                        "were it never confidence, sharp rows would be right no more often than not",
-                    ),
-                ),
-                answer=(
-                    f"At the start it is so: sharp rows are right in {mean(one.right_at_start for one in recalls):.1%} "
-                    f"of cases, by chance. After {self.steps} updates {mean(one.sharp for one in recalls):.1%} of the "
-                    f"rows have a weight above 0.9, and of these {mean(right):.1%} point at the right key. Sharpness "
-                    "alone says nothing: at the start it is a fault of scale, in a trained head often its task."
-                ),
+            answer=(
+                f"With {keys} keys the largest weight is {average(unit, 'top'):.3f} at std 1 and "
+                f"{average(spread, 'top'):.3f} at std {std:g}; effective keys go from "
+                f"{number(1 / average(unit, 'squares'))} to {number(1 / average(spread, 'squares'))}."
             ),
         )
 
-    def _figures(self, found: Rows) -> tuple[Lines, ...]:
-        across = Axis(label="standard deviation of the logits", log=True)
+    def _confident(self, recalls: list[Statistics]) -> Claim:
+        return Claim(
+            text="A saturated softmax is never real confidence, only an effect of large numbers.",
+            heard="a common explanation",
+            comparisons=(
+                at_most(
+                    "share of rows with a weight above 0.9 that point at the right key, after training",
+                    each(recalls, "right"),
+                    0.5,
+                    "were it never confidence, sharp rows would be right no more often than not",
+                ),
+            ),
+            answer=(
+                f"At the start it is so: sharp rows are right in {average(recalls, 'right_at_start'):.1%} "
+                f"of cases, by chance. After {self.steps} updates {average(recalls, 'sharp'):.1%} of the "
+                f"rows have a weight above 0.9, and of these {average(recalls, 'right'):.1%} point at the right key. "
+                "Sharpness alone says nothing: at the start it is a fault of scale, in a trained head often its task."
+            ),
+        )
 
-        def lines(title: str, y: Axis, measured: str, exact: str, inverse: bool) -> Lines:
-            power = -1 if inverse else 1
+    def _figures(self, found: Found) -> tuple[Lines, ...]:
+        def lines(title: str, y: Axis, measured: str, exact: str, power: int) -> Lines:
             return Lines(
                 title=title,
-                x=across,
+                x=Axis(label="standard deviation of the logits", log=True),
                 y=y,
-                series=tuple(
-                    series
-                    for color, keys in enumerate(self.lengths)
-                    for series in beside(
-                        f"{keys} keys",
-                        self.spreads,
-                        [mean(run[measured] for run in found[std, keys]) ** power for std in self.spreads],
-                        [getattr(expected_rows(std, keys), exact) ** power for std in self.spreads],
-                        color,
-                    )
+                series=curves(
+                    {
+                        f"{keys} keys": {
+                            std: [value**power for value in each(found[std, keys], measured)] for std in self.spreads
+                        }
+                        for keys in self.lengths
+                    },
+                    {
+                        f"{keys} keys": lambda std, keys=keys: getattr(expected_rows(std, keys), exact) ** power
+                        for keys in self.lengths
+                    },
                 ),
             )
 
-        tops = tuple(mean(run["top"] for run in found[std, self.table_keys]) for std in self.spreads)
         return (
-            lines("Entropy as a share of ln n", Axis(label="H / ln n"), "entropy", "normalised_entropy", False),
-            lines("Effective keys, 1 / Σ p²", Axis(label="keys", log=True), "squares", "square_sum", True),
-            Lines(
-                title=f"The largest weight of rows of {self.table_keys} keys",
-                x=across,
-                y=Axis(label="mean largest weight"),
-                series=(Series(name="largest weight", x=tuple(map(float, self.spreads)), y=tops),),
-            ),
+            lines("Entropy as a share of ln n", Axis(label="H / ln n"), "entropy", "normalised_entropy", 1),
+            lines("Effective keys, 1 / Σ p²", Axis(label="keys", log=True), "squares", "square_sum", -1),
         )
 
-    def _table(self, found: Rows) -> Table:
+    def _table(self, found: Found) -> Table:
         def row(std: float) -> tuple[str, ...]:
             runs, exact = found[std, self.table_keys], expected_rows(std, self.table_keys)
-            top, share, squares = (mean(run[name] for run in runs) for name in ("top", "entropy", "squares"))
-            cells = (top, share, exact.normalised_entropy)
-            return (f"{std:g}", *(f"{cell:.3f}" for cell in cells), number(1 / squares), number(1 / exact.square_sum))
+            return (
+                f"{std:g}",
+                f"{average(runs, 'top'):.3f} ({expected_top(std, self.table_keys):.3f})",
+                f"{average(runs, 'entropy'):.3f} ({exact.normalised_entropy:.3f})",
+                f"{number(1 / average(runs, 'squares'))} ({number(1 / exact.square_sum)})",
+            )
 
         return Table(
-            caption=f"Rows of {self.table_keys} keys, mean over seeds",
-            columns=("std", "largest weight", "H / ln n", "exact", "effective keys", "exact"),
+            caption=f"Rows of {self.table_keys} keys: mean over seeds (exact integral)",
+            columns=("std of the logits", "largest weight", "H / ln n", "1 / Σ p²"),
             rows=tuple(map(row, self.spreads)),
         )

@@ -1,8 +1,9 @@
 """If one table is both embedding and pre-softmax projection, which size does it need on each side?"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -10,17 +11,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from surd.lab.experiment import Experiment, Findings
-from surd.lab.figure import Axis, Lines, Series, beside
-from surd.lab.finding import Claim, Comparison, Table, at_least, at_most, mean, near, number
-from surd.lab.ties import PAPER, PLAIN, T5, Tie, ties
+from surd.lab.figure import Axis, Figure, Lines, Rows, Series, curves, marks
+from surd.lab.finding import Claim, Comparison, Table, at_least, at_most, near, number
+from surd.lab.samples import Statistics, average, each, mean, rms
+from surd.lab.ties import PAPER, PLAIN, T5, ties
 from surd.measure.gaussian import expected_rows
 from surd.seed import generator
 
 GAUSSIAN = "E ln Σ exp of independent Gaussian logits, exact integral, less ln V"
 OWN = "√d cos, with cos = 1 / √(1 + r²) where the blocks add r times the embedding"
-Found = dict[str, list[dict[str, float]]]
+Found = dict[str, list[Statistics]]
 """For each tie, the statistics of each seed."""
-Copies = dict[tuple[int, float], list[dict[str, float]]]
+Copies = dict[tuple[int, float], list[Statistics]]
 """For each width, and each r of what blocks add, the statistics of each seed."""
 
 
@@ -47,17 +49,18 @@ class TiedHead(Experiment):
     """Rows of the table."""
     states: int = 128
     """States for each seed."""
-    spreads: tuple[float, ...] = (0.25, 0.45, 0.65, 1, 2, 4, 8)
+    spreads: tuple[float, ...] = (0.25, 0.45, 0.65, 1, 2, 4, 8, 22.6)
     """Standard deviations of the logits for the first loss."""
     widths: tuple[int, ...] = (64, 128, 256, 512)
     """Widths for the copying of the input."""
     added: tuple[float, ...] = (0, 0.5, 1, 2, 4)
     """What the blocks of a pre-norm stack add to the embedding, in units of its rms."""
-    layers: tuple[int, ...] = (0, 2, 4, 6)
+    sublayers: tuple[int, ...] = (0, 2, 4, 6)
     """Sub-layers of a post-norm stack, each adding as much as it finds."""
 
     def measure(self, seeds: Sequence[int]) -> Findings:
-        found = {name: [self._sizes(tie, seed) for seed in seeds] for name, tie in ties(self.d_model).items()}
+        sizes = [self._sizes(seed) for seed in seeds]
+        found = {name: [of_seed[name] for of_seed in sizes] for name in ties(self.d_model)}
         losses = [self._losses(seed) for seed in seeds]
         copies = {(d, r): [self._copy(d, r, seed) for seed in seeds] for d in self.widths for r in self.added}
         return Findings(
@@ -68,243 +71,204 @@ class TiedHead(Experiment):
                 *self._copied(copies),
                 *self._after_norms(seeds),
             ),
-            claims=self._claims(found, copies),
-            figures=(self._loss_figure(losses), self._copy_figure(copies)),
-            tables=(self._table(found), self._copy_table(copies)),
+            claims=(*self._of_sizes(found), self._starts_well(copies)),
+            figures=tuple(self._figures(found, losses, copies)),
+            tables=(self._table(copies),),
             notes=(
                 "The two mirror images compute the same and differ in training: the gradient of the larger table is √d "
                 "times smaller, and a step of Adam, the same for both, is √d times smaller against its weights.",
-                "Losses are those of an untrained model on random targets, in nats above ln V.",
+                "Losses are means over all targets: those of a model that has not learnt, in nats above ln V.",
             ),
         )
 
-    def _table_of(self, d_model: int, seed: int) -> tuple[Tensor, Tensor, Tensor, torch.Generator]:
-        """Unit table, input tokens, targets, and the stream that goes on."""
+    def _draw(self, d_model: int, seed: int) -> tuple[Tensor, Tensor, torch.Generator]:
+        """Unit table, input tokens, and the stream that goes on."""
         draw = generator(seed, self.name, d_model)
         unit = torch.randn(self.vocabulary, d_model, generator=draw)
-        inputs, targets = (torch.randint(self.vocabulary, (self.states,), generator=draw) for _ in range(2))
-        return unit, inputs, targets, draw
+        return unit, torch.randint(self.vocabulary, (self.states,), generator=draw), draw
 
-    def _sizes(self, tie: Tie, seed: int) -> dict[str, float]:
-        unit, inputs, targets, draw = self._table_of(self.d_model, seed)
+    def _sizes(self, seed: int) -> dict[str, Statistics]:
+        unit, inputs, draw = self._draw(self.d_model, seed)
         state = torch.randn(self.states, self.d_model, generator=draw)
-        logits = tie.out * tie.std * state @ unit.T
-        return {
-            "embedding": rms(tie.into * tie.std * unit[inputs]),
-            "logits": logits.std(-1).mean().item(),
-            "excess": excess(logits, targets),
-        }
+        products, found = state @ unit.T, {}
+        for name, tie in ties(self.d_model).items():
+            logits = tie.out * tie.std * products
+            found[name] = {
+                "embedding": rms(tie.into * tie.std * unit[inputs]),
+                "logits": logits.std(-1).mean().item(),
+                "excess": excess(logits),
+            }
+        return found
 
     def _losses(self, seed: int) -> list[float]:
         """The first loss above ln V by the spread of the logits."""
-        unit, _, targets, draw = self._table_of(self.d_model, seed)
+        unit, _, draw = self._draw(self.d_model, seed)
         logits = torch.randn(self.states, self.d_model, generator=draw) @ unit.T / math.sqrt(self.d_model)
-        return [excess(spread * logits, targets) for spread in self.spreads]
+        return [excess(spread * logits) for spread in self.spreads]
 
-    def _copy(self, d_model: int, added: float, seed: int) -> dict[str, float]:
+    def _copy(self, d_model: int, added: float, seed: int) -> Statistics:
         """A state that is the embedding plus `added` times as much of something else, normalised."""
-        unit, inputs, targets, draw = self._table_of(d_model, seed)
+        unit, inputs, draw = self._draw(d_model, seed)
         state = F.layer_norm(unit[inputs] + added * torch.randn(self.states, d_model, generator=draw), [d_model])
         logits = state @ unit.T / math.sqrt(d_model)
-        return {"own": logits.gather(1, inputs[:, None]).mean().item(), "excess": excess(logits, targets)}
+        return {"own": logits.gather(1, inputs[:, None]).mean().item(), "excess": excess(logits)}
 
-    def _tied(self, found: Found) -> list[Comparison]:
-        comparisons, root = [], math.sqrt(self.d_model)
+    def _tied(self, found: Found) -> Iterator[Comparison]:
         for name, tie in ties(self.d_model).items():
-            into, out = tie.into * tie.std, tie.out * tie.std * root
-            sizes, spreads, losses = ([run[what] for run in found[name]] for what in ("embedding", "logits", "excess"))
-            exact = expected_rows(out, self.vocabulary).log_partition - math.log(self.vocabulary)
-            comparisons += [
-                near(f"embedding rms, {name}", sizes, into, into / 20, "a s"),
-                near(f"std of the logits, {name}", spreads, out, out / 20, "b s √d"),
-                near(f"first loss above ln V, {name}", losses, exact, 0.05 * exact + 0.25 * out, GAUSSIAN),
-            ]
-        return comparisons
+            into, out = tie.into * tie.std, tie.out * tie.std * math.sqrt(self.d_model)
+            yield near(f"embedding rms, {name}", each(found[name], "embedding"), into, into / 20, "a s")
+            yield near(f"std of the logits, {name}", each(found[name], "logits"), out, out / 20, "b s √d")
 
-    def _excess(self, losses: list[list[float]]) -> list[Comparison]:
-        comparisons = []
-        for index, spread in enumerate(self.spreads):
-            if spread <= 1:
-                values = [loss[index] for loss in losses]
-                comparisons.append(
-                    near(
-                        f"first loss above ln V, logits of std {spread:g}", values, spread**2 / 2, 0.2 * spread, "σ²/2"
-                    )
-                )
-        return comparisons
+    def _excess(self, losses: list[list[float]]) -> Iterator[Comparison]:
+        for spread, values in zip(self.spreads, zip(*losses, strict=True), strict=True):
+            exact, name = self._exact(spread), f"first loss above ln V, logits of std {spread:g}"
+            yield near(name, values, exact, 0.08 * exact, GAUSSIAN)
 
-    def _mirrored(self, seeds: Sequence[int]) -> list[Comparison]:
+    def _exact(self, spread: float) -> float:
+        return expected_rows(spread, self.vocabulary).log_partition - math.log(self.vocabulary)
+
+    def _mirrored(self, seeds: Sequence[int]) -> Iterator[Comparison]:
         """The paper's tie and T5's, with the same table up to its size."""
-        root = math.sqrt(self.d_model)
-        pairs = [self._gradients(seed) for seed in seeds]
-        return [
-            near(
-                "largest difference between the logits of the two mirror images",
-                [difference for difference, _ in pairs],
-                0.0,
-                1e-3,
-                "only the products a s and b s count",
-            ),
-            near(
-                "gradient of the paper's table over that of T5's",
-                [ratio for _, ratio in pairs],
-                root,
-                root / 100,
-                "a table √d times as large with factors √d times as small",
-            ),
-        ]
+        root, pairs = math.sqrt(self.d_model), [self._gradients(seed) for seed in seeds]
+        yield near(
+            "largest difference between the logits of the two mirror images",
+            [difference for difference, _ in pairs],
+            0.0,
+            1e-3,
+            "only the products a s and b s count",
+        )
+        yield near(
+            "gradient of the paper's table over that of T5's",
+            [ratio for _, ratio in pairs],
+            root,
+            root / 100,
+            "a table √d times as large with factors √d times as small",
+        )
 
     def _gradients(self, seed: int) -> tuple[float, float]:
-        unit, inputs, targets, draw = self._table_of(self.d_model, seed)
-        other, outs, gradients = torch.randn(self.states, self.d_model, generator=draw), [], []
+        unit, inputs, draw = self._draw(self.d_model, seed)
+        targets = torch.randint(self.vocabulary, (self.states,), generator=draw)
+        other, outs, sizes = torch.randn(self.states, self.d_model, generator=draw), [], []
         for name in (PAPER, T5):
             tie = ties(self.d_model)[name]
             table = (tie.std * unit).requires_grad_()
             logits = tie.out * F.layer_norm(tie.into * table[inputs] + other, [self.d_model]) @ table.T
-            F.cross_entropy(logits, targets).backward()
+            (gradient,) = torch.autograd.grad(F.cross_entropy(logits, targets), table)
             outs.append(logits.detach())
-            gradients.append(rms(table.grad) if table.grad is not None else math.nan)
-        return (outs[0] - outs[1]).abs().max().item(), gradients[0] / gradients[1]
+            sizes.append(rms(gradient))
+        return (outs[0] - outs[1]).abs().max().item(), sizes[0] / sizes[1]
 
-    def _copied(self, copies: Copies) -> list[Comparison]:
-        comparisons = []
+    def _copied(self, copies: Copies) -> Iterator[Comparison]:
         for (d_model, added), runs in copies.items():
             own, where = own_logit(d_model, added), f"d = {d_model}, blocks add {added:g}"
             loss = math.log(math.exp(own) + self.vocabulary * math.exp(0.5)) - math.log(self.vocabulary)
-            losses = [run["excess"] for run in runs]
-            comparisons.append(near(f"own logit, {where}", [run["own"] for run in runs], own, 0.03 * own + 0.25, OWN))
-            comparisons.append(near(f"first loss above ln V, {where}", losses, loss, 0.4, "ln(e^own + V e^½) - ln V"))
-        return comparisons
+            yield near(f"own logit, {where}", each(runs, "own"), own, 0.03 * own + 0.1, OWN)
+            yield near(f"first loss above ln V, {where}", each(runs, "excess"), loss, 0.15, "ln(e^own + V e^½) - ln V")
 
-    def _after_norms(self, seeds: Sequence[int]) -> list[Comparison]:
-        comparisons = []
-        for layers in self.layers:
-            expected = math.sqrt(self.d_model) * 2 ** (-layers / 2)
-            values = [self._post_norm(layers, seed) for seed in seeds]
-            name = f"own logit after {layers} post-norm sub-layers"
-            comparisons.append(
-                near(name, values, expected, 0.05 * expected + 0.1, "each halves the square of the cosine")
-            )
-        return comparisons
+    def _after_norms(self, seeds: Sequence[int]) -> Iterator[Comparison]:
+        for count in self.sublayers:
+            expected, values = math.sqrt(self.d_model) * 2 ** (-count / 2), []
+            for seed in seeds:
+                unit, inputs, draw = self._draw(self.d_model, seed)
+                state = unit[inputs]
+                for _ in range(count):
+                    state = F.layer_norm(state + torch.randn(state.shape, generator=draw), [self.d_model])
+                values.append((state * unit[inputs]).sum(-1).mean().item() / math.sqrt(self.d_model))
+            name, source = f"own logit after {count} post-norm sub-layers", "each halves the square of the cosine"
+            yield near(name, values, expected, 0.05 * expected + 0.1, source)
 
-    def _post_norm(self, layers: int, seed: int) -> float:
-        unit, inputs, _, draw = self._table_of(self.d_model, seed)
-        state = unit[inputs]
-        for _ in range(layers):
-            state = F.layer_norm(state + torch.randn(state.shape, generator=draw), [self.d_model])
-        return (state * unit[inputs]).sum(-1).mean().item() / math.sqrt(self.d_model)
+    def _of_sizes(self, found: Found) -> Iterator[Claim]:
+        plain, paper = found[PLAIN], found[PAPER]
+        large, logits = each(plain, "excess"), each(plain, "logits")
+        yield Claim(
+            text="A state has entries near ±1, a logit adds d of them, so the shared table must be small.",
+            heard="a common explanation",
+            comparisons=(
+                at_least(f"std of the logits, {PLAIN}", logits, 10.0, "far beyond 1"),
+                at_least(f"first loss above ln V, {PLAIN}", large, 10.0, "nats lost to the size alone"),
+            ),
+            answer=(
+                f"A table of N(0, 1) gives logits of std {number(mean(logits))} and a first loss {number(mean(large))} "
+                "nats above ln V. A small table is one cure; a small factor on the logits is the other (T5)."
+            ),
+        )
+        yield Claim(
+            text="Because the shared table is small, its rows need the factor √d where they enter.",
+            heard="a common explanation",
+            comparisons=(
+                near(f"embedding rms, {PAPER}", each(paper, "embedding"), 1.0, 0.1, "rms 1"),
+                near(f"std of the logits, {PAPER}", each(paper, "logits"), 1.0, 0.1, "std 1"),
+            ),
+            answer="With N(0, 1/√d) it is this one factor that gives both sides size 1.",
+        )
 
-    def _claims(self, found: Found, copies: Copies) -> tuple[Claim, ...]:
-        wide = max(self.widths)
-        plain, paper, copied = found[PLAIN], found[PAPER], [run["excess"] for run in copies[wide, 1.0]]
-        large, logits = [run["excess"] for run in plain], [run["logits"] for run in plain]
-        return (
-            Claim(
-                text="A state has entries near ±1, a logit adds d of them, so the shared table must be small.",
-                heard="a common explanation",
-                comparisons=(
-                    at_least(f"std of the logits, {PLAIN}", logits, 10.0, "far beyond 1"),
-                    at_least(f"first loss above ln V, {PLAIN}", large, 10.0, "nats lost to the size alone"),
-                ),
-                answer=(
-                    f"A table of N(0, 1) gives logits of std {number(mean(logits))} and a first loss "
-                    f"{number(mean(large))} nats above ln V. A small table is one cure; a small factor on the logits is the other (T5)."
+    def _starts_well(self, copies: Copies) -> Claim:
+        narrow, wide = copies[min(self.widths), 1], copies[max(self.widths), 1]
+        copied = each(wide, "excess")
+        return Claim(
+            text="Tied, of N(0, 1/√d) and times √d, a model starts near ln V.",
+            heard="follows from the two, if states know nothing of their input",
+            comparisons=(
+                at_most(
+                    f"first loss above ln V at d = {max(self.widths)}, blocks add as much as the embedding",
+                    copied,
+                    1.0,
+                    "near ln V: within a nat (½ is expected of logits of std 1)",
                 ),
             ),
-            Claim(
-                text="Because the shared table is small, its rows need the factor √d where they enter.",
-                heard="a common explanation",
-                comparisons=(
-                    near(f"embedding rms, {PAPER}", [run["embedding"] for run in paper], 1.0, 0.1, "rms 1"),
-                    near(f"std of the logits, {PAPER}", [run["logits"] for run in paper], 1.0, 0.1, "std 1"),
-                ),
-                answer="With N(0, 1/√d) it is this one factor that gives both sides size 1.",
-            ),
-            Claim(
-                text="Tied, of N(0, 1/√d) and times √d, a model starts near ln V.",
-                heard="follows from the two, if states know nothing of their input",
-                comparisons=(
-                    at_most(
-                        f"first loss above ln V at d = {wide}, blocks add as much as the embedding",
-                        copied,
-                        1.0,
-                        "near ln V: within a nat (½ is expected of logits of std 1)",
-                    ),
-                ),
-                answer=(
-                    f"In a pre-norm stack the state still points along its input, which then has a logit of "
-                    f"{number(mean(run['own'] for run in copies[wide, 1.0]))} among others of std 1: the first loss is "
-                    f"{number(mean(copied))} nats above ln V at d = {wide}, and "
-                    f"{number(mean(run['excess'] for run in copies[min(self.widths), 1.0]))} at d = "
-                    f"{min(self.widths)}, where small tests hardly show it. A post-norm stack loses the direction by itself."
-                ),
+            answer=(
+                "In a pre-norm stack the state still points along its input, which then has a logit of "
+                f"{number(average(wide, 'own'))} among others of std 1: the first loss is {number(mean(copied))} nats "
+                f"above ln V at d = {max(self.widths)}, {number(average(narrow, 'excess'))} at d = {min(self.widths)}, "
+                "where small tests hardly show it. A post-norm stack loses the direction by itself."
             ),
         )
 
-    def _loss_figure(self, losses: list[list[float]]) -> Lines:
-        root = math.log(self.vocabulary)
-        exact = [expected_rows(spread, self.vocabulary).log_partition - root for spread in self.spreads]
-        rule = tuple(spread**2 / 2 for spread in self.spreads)
-        found = [mean(loss[index] for loss in losses) for index in range(len(self.spreads))]
-        return Lines(
-            title="First loss above ln V by the spread of the logits",
-            x=Axis(label="standard deviation of the logits", log=True),
+    def _figures(self, found: Found, losses: list[list[float]], copies: Copies) -> Iterator[Figure]:
+        names, all_ties, root = tuple(found), ties(self.d_model), math.sqrt(self.d_model)
+        for title, what, law in (
+            ("Size of an embedding", "embedding", {name: tie.into * tie.std for name, tie in all_ties.items()}),
+            ("Spread of the logits", "logits", {name: tie.out * tie.std * root for name, tie in all_ties.items()}),
+        ):
+            yield Rows(
+                title=f"{title}, by table and factors, d = {self.d_model}",
+                names=names,
+                x=Axis(label="rms" if what == "embedding" else "standard deviation", log=True),
+                series=marks(what, names, {name: each(runs, what) for name, runs in found.items()}, law),
+            )
+        by_spread = dict(zip(self.spreads, zip(*losses, strict=True), strict=True))
+        yield Lines(
+            title="First loss above ln V by the spread σ of the logits",
+            x=Axis(label="σ", log=True),
             y=Axis(label="nats", log=True),
             series=(
-                *beside("measured, and the exact integral", self.spreads, found, exact, 0),
-                Series(name="σ²/2", x=tuple(map(float, self.spreads)), y=rule, expected=True, color=1),
+                *curves({"independent logits": by_spread}, {"independent logits": self._exact}),
+                Series(name="σ²/2", x=self.spreads, y=tuple(s**2 / 2 for s in self.spreads), expected=True, color=1),
             ),
         )
-
-    def _copy_figure(self, copies: Copies) -> Lines:
-        return Lines(
+        yield Lines(
             title="The logit of the input's own token",
             x=Axis(label="what the blocks add, over the embedding"),
             y=Axis(label="own logit"),
-            series=tuple(
-                series
-                for color, d in enumerate(self.widths)
-                for series in beside(
-                    f"d = {d}",
-                    self.added,
-                    [mean(run["own"] for run in copies[d, r]) for r in self.added],
-                    [own_logit(d, r) for r in self.added],
-                    color,
-                )
+            series=curves(
+                {f"d = {d}": {r: each(copies[d, r], "own") for r in self.added} for d in self.widths},
+                {f"d = {d}": partial(own_logit, d) for d in self.widths},
             ),
         )
 
-    def _table(self, found: Found) -> Table:
-        cells = ("embedding", "logits", "excess")
-        return Table(
-            caption=f"Tied tables at d = {self.d_model}, V = {self.vocabulary}, states that know nothing of the input",
-            columns=("table", "embedding rms", "std of the logits", "first loss above ln V"),
-            rows=tuple(
-                (name, *(number(mean(run[cell] for run in runs)) for cell in cells)) for name, runs in found.items()
-            ),
-        )
-
-    def _copy_table(self, copies: Copies) -> Table:
+    def _table(self, copies: Copies) -> Table:
         return Table(
             caption=f"First loss above ln V of {PAPER}, by what the blocks add to the embedding",
             columns=("blocks add", *(f"d = {d}" for d in self.widths)),
-            rows=tuple(
-                (f"{r:g}", *(number(mean(run["excess"] for run in copies[d, r])) for d in self.widths))
-                for r in self.added
-            ),
+            rows=tuple((f"{r:g}", *(number(average(copies[d, r], "excess")) for d in self.widths)) for r in self.added),
         )
 
 
-def own_logit(d_model: int, added: float) -> float:
+def own_logit(d_model: float, added: float) -> float:
     """√d / √(1 + r²): what a row of N(0, 1/√d) gives for a state of rms 1 of which it is one part."""
     return math.sqrt(d_model / (1 + added**2))
 
 
-def excess(logits: Tensor, targets: Tensor) -> float:
-    """Cross-entropy above that of guessing evenly."""
-    return F.cross_entropy(logits, targets).item() - math.log(logits.shape[-1])
-
-
-def rms(x: Tensor) -> float:
-    """The root of the mean square."""
-    return x.double().square().mean().sqrt().item()
+def excess(logits: Tensor) -> float:
+    """Cross-entropy above that of guessing evenly, mean over all targets that there could be."""
+    return (logits.logsumexp(-1) - logits.mean(-1)).mean().item() - math.log(logits.shape[-1])
