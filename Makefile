@@ -22,9 +22,10 @@ format: .venv/lint.stamp ## Format all code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: .venv/demo.stamp ## Write the tables of docs/training.md, and what the pages of docs/learn print and draw
+docs: .venv/test.stamp ## Write the tables of docs/training.md, what docs/learn prints and draws, and the pages of docs/lab
 	$(BIN)/python docs/tables.py
 	$(BIN)/python docs/learn.py
+	$(BIN)/python docs/lab/write.py
 
 clean: ## Remove the environment and all caches; runs and prepared data stay
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache

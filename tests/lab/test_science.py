@@ -5,7 +5,8 @@ import math
 import pytest
 from lab.fast import record
 
-from surd.lab.experiment import installed, named, run
+from surd.interchange.packages import installed
+from surd.lab.experiment import named, run
 from surd.lab.experiments.library_inits import ATTENTIONS, LibraryInits
 from surd.lab.finding import Table
 from surd.lab.markdown import markdown
@@ -119,7 +120,7 @@ def test_the_installed_keras_starts_as_its_version_does(shape: tuple[int, int, i
 
 
 def test_what_is_not_installed_is_said_not_to_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("surd.lab.installed.installed", lambda package: "2.13" if package == "torch" else None)
+    monkeypatch.setattr("surd.interchange.installed.installed", lambda package: "2.13" if package == "torch" else None)
     monkeypatch.setattr("surd.lab.experiments.library_inits.installed", lambda package: None)
     found = LibraryInits(widths=(128, 512))._classes({})
     verdicts = {one.quantity: (one.verdict, one.unmeasured) for one in found}

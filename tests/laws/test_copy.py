@@ -47,4 +47,8 @@ def test_it_copies(name: str) -> None:
     model.eval()
     with torch.no_grad():
         found = model.loss(*copies(400, generator))
-    assert found.correct.item() / found.tokens > CANNOT.get(name, (0.99, ""))[0]
+    share = found.correct.item() / found.tokens
+    if name in CANNOT:
+        assert CANNOT[name][0] <= share <= 0.99, "one that copies after all is no exception"
+    else:
+        assert share > 0.99

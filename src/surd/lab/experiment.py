@@ -7,11 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import ClassVar
 
 from surd.errors import SurdError, unknown
+from surd.interchange.packages import installed
 from surd.lab.figure import Figure
 from surd.lab.finding import Claim, Comparison, Table
 from surd.lab.record import Record
@@ -115,11 +115,3 @@ def named(name: str) -> Experiment:
 
 def _versions() -> dict[str, str]:
     return {"surd": installed("surd") or "", "torch": installed("torch") or "", "python": platform.python_version()}
-
-
-def installed(package: str) -> str | None:
-    """The version of an installed package, None if there is none."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

@@ -10,11 +10,10 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from surd.measure.inputs import tensors
-from surd.measure.listen import opened
 from surd.measure.naming import Names, display_path
 from surd.measure.probe import unwrapped
 from surd.measure.restore import preserved
-from surd.measure.tap import MULTI_HEAD
+from surd.measure.tap import MULTI_HEAD, opened
 
 MASKING = ("masked_fill", "masked_fill_", "where", "full", "full_like", "fill_", "new_full", "triu", "tril")
 """Calls that may write -inf on purpose."""

@@ -9,7 +9,6 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -21,7 +20,7 @@ from surd.measure.naming import Names
 from surd.measure.sampled import read_products
 from surd.measure.scores import Scores
 from surd.measure.sites import Unseen
-from surd.measure.tap import ADDITIONS, FUSED, MULTI_HEAD, SOFTMAXES
+from surd.measure.tap import ADDITIONS, FUSED, MULTI_HEAD, SOFTMAXES, opened, swapped
 from surd.measure.vitals import AttentionVitals, StreamVitals
 
 PRODUCTS = ("matmul", "__matmul__", "__rmatmul__", "bmm", "einsum", "baddbmm", "baddbmm_")
@@ -65,8 +64,7 @@ class Listener(TorchFunctionMode):
         with ExitStack() as stack:
             stack.callback(self._additions.finish)
             stack.callback(self._scores.finish)
-            stack.callback(setattr, torch.autograd.Function, "apply", original)
-            setattr(torch.autograd.Function, "apply", classmethod(apply))  # noqa: B010 (a method, to a type checker)
+            stack.enter_context(swapped(torch.autograd.Function, apply=classmethod(apply)))
             stack.enter_context(self)
             yield
 
@@ -141,14 +139,3 @@ class Listener(TorchFunctionMode):
                 self._scores.note(found.query.shape[1], reading)
         elif len(operands) >= 2:
             self._additions.note(out, operands[0], operands[1])
-
-
-@contextmanager
-def opened() -> Generator[None]:
-    """Inside, torch's functions that hide their inner calls from a mode are told that there is none."""
-    original = vars(F)["has_torch_function"]
-    setattr(F, "has_torch_function", lambda arguments: False)  # noqa: B010 (unknown to a type checker)
-    try:
-        yield
-    finally:
-        setattr(F, "has_torch_function", original)  # noqa: B010

@@ -116,11 +116,6 @@ def normalised(width: int, removed: int, rms: float) -> Moments:
     return Moments(1 / rms, sqrt(max(0, width - removed) / width) / rms)
 
 
-def dropped(rate: float) -> Moments:
-    """Dropout: what is kept is divided by the share that is kept."""
-    return Moments((1 - rate) ** -0.5, (1 - rate) ** -0.5)
-
-
 @lru_cache(maxsize=1)
 def _quadrature() -> tuple[Tensor, Tensor]:
     """Points and weights for the mean over a standard normal, in float64.

@@ -99,13 +99,13 @@ class Tape:
             for name, (signal, weight) in self._places.items()
         }
 
-    def scaled(self, x: Signal, factor: float | Kernel) -> Signal:
-        """x times a number, whose square is `factor`, or times a matrix of the positions with this kernel."""
-        flat, own = (None if part is None else part * factor for part in (x.flat, x.own))
-        out = Signal(x.products * factor, flat, own, x.chance, x.exact)
+    def scaled(self, x: Signal, kernel: float | Kernel) -> Signal:
+        """x times numbers that multiply mean products by `kernel`: the square of a factor, or one of each pair."""
+        flat, own = (None if part is None else part * kernel for part in (x.flat, x.own))
+        out = Signal(x.products * kernel, flat, own, x.chance, x.exact)
 
         def back() -> None:
-            x.gradients += out.gradients * factor
+            x.gradients += out.gradients * kernel
 
         return self.then(out, back)
 

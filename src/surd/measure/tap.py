@@ -1,7 +1,7 @@
 """The tap: hears every call of torch in a forward, also where code or settings would hide it, and takes notes."""
 
 from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -65,10 +65,10 @@ class Tap(TorchFunctionMode):
             def apply(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:
                 return self._custom(cls, lambda *a, **k: original.__func__(cls, *a, **k), args, kwargs)
 
-            stack.enter_context(_swapped(torch.autograd.Function, apply=classmethod(apply)))
+            stack.enter_context(swapped(torch.autograd.Function, apply=classmethod(apply)))
             if self.suspend:
                 inert = {"__enter__": lambda mode: None, "__exit__": lambda mode, *error: None}
-                stack.enter_context(_swapped(torch.inference_mode, **inert))
+                stack.enter_context(swapped(torch.inference_mode, **inert))
             stack.enter_context(self)
             yield
 
@@ -81,7 +81,7 @@ class Tap(TorchFunctionMode):
         name = getattr(func, "__name__", "").split(".")[0]  # torch.export adds the overload: "bmm.default"
         if name == MULTI_HEAD:
             # It is one call to a tap. Told that nobody listens, it goes on to its inner calls, where we do.
-            with _swapped(F, has_torch_function=lambda arguments: False), self:
+            with opened(), self:
                 return func(*args, **kwargs)
         if _is_custom(func):
             with self:  # as where a function's `apply` is called
@@ -230,8 +230,13 @@ def _is_custom(function: Any) -> bool:
     return not str(function).startswith(("aten.", "prims."))
 
 
+def opened() -> AbstractContextManager[None]:
+    """Inside, torch's functions that hide their inner calls from a mode are told that there is none."""
+    return swapped(F, has_torch_function=lambda arguments: False)
+
+
 @contextmanager
-def _swapped(owner: Any, **replacements: Any) -> Generator[None]:
+def swapped(owner: Any, **replacements: Any) -> Generator[None]:
     """Attributes replaced for a while, in a class or a module."""
     before = {name: vars(owner)[name] for name in replacements}
     try:

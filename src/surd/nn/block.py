@@ -102,24 +102,14 @@ class DecoderLayer(nn.Module):
         return self.feedforward_residual(x, self.feedforward)
 
 
-class CausalLayer(nn.Module):
+class CausalLayer(EncoderLayer):
     """Causal self-attention, then feed-forward: a decoder that has no source."""
-
-    def __init__(self, attention: SelfAttention, feedforward: PositionWise, residual: Callable[[], Residual]):
-        super().__init__()
-        self.attention, self.feedforward = attention, feedforward
-        self.attention_residual, self.feedforward_residual = residual(), residual()
 
     def forward(
         self, x: Float[Tensor, "total d_model"], layout: Layout, mask: Mask, past: KeysValues | None = None
     ) -> Float[Tensor, "total d_model"]:
         x = self.attention_residual(x, lambda h: self.attention(h, layout, mask, past))
         return self.feedforward_residual(x, self.feedforward)
-
-    def expect(self, x: Signal, causal: Sight, tape: Tape) -> Signal:
-        """What `forward` does to a signal."""
-        x = self.attention_residual.expect(x, lambda h: self.attention.expect(h, causal, tape), tape)
-        return self.feedforward_residual.expect(x, lambda h: self.feedforward.expect(h, tape), tape)
 
     def step(self, x: Float[Tensor, "rows d_model"], past: KeysValues) -> Float[Tensor, "rows d_model"]:
         """One new token a row."""

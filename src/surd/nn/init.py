@@ -255,8 +255,8 @@ _STACKED: dict[tuple[Role, int], tuple[Role, ...]] = {
 def linears(model: nn.Module) -> Iterator[tuple[Linear, Matrix]]:
     """Every linear layer of a model, as a whole, by the role of its first projection."""
     stacks = [module for module in model.modules() if isinstance(module, Encoder | Decoder | CausalDecoder)]
+    branches = {module: stack.branches for stack in stacks for module in stack.modules()}
     for module in model.modules():
-        depth = next((stack.branches for stack in stacks if any(module is inner for inner in stack.modules())), 1)
         match module:
             case SelfAttention():
                 found: list[tuple[Linear, Role]] = [(module.query_key_value, "query"), (module.output, "mix")]
@@ -271,4 +271,4 @@ def linears(model: nn.Module) -> Iterator[tuple[Linear, Matrix]]:
         heads = getattr(module, "heads", 1)
         for linear, role in found:
             sizes = {"inputs": linear.in_features, "outputs": linear.out_features}
-            yield linear, Matrix(role=role, heads=heads, branches=depth, **sizes)
+            yield linear, Matrix(role=role, heads=heads, branches=branches.get(module, 1), **sizes)

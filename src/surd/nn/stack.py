@@ -44,7 +44,7 @@ class Encoder(nn.Module):
         sight = Sight(torch.ones_like(x.products))
         for layer in self.layers:
             x = layer.expect(x, sight, tape)
-        return x if isinstance(self.norm, nn.Identity) else self.norm.expect(x, tape)
+        return _ended(self.norm, x, tape)
 
 
 class Decoder(nn.Module):
@@ -80,7 +80,7 @@ class Decoder(nn.Module):
         sight = Sight(x.products.new_ones(len(x.products), len(memory.products)))
         for layer in self.layers:
             x = layer.expect(x, causal, memory, sight, tape)
-        return x if isinstance(self.norm, nn.Identity) else self.norm.expect(x, tape)
+        return _ended(self.norm, x, tape)
 
     def start(self, memory: Float[Tensor, "source_total d_model"], memory_layout: Layout, beam: int) -> Cache:
         """The cache before the first target token."""
@@ -124,7 +124,7 @@ class CausalDecoder(nn.Module):
         causal = Sight(torch.ones_like(x.products).tril())
         for layer in self.layers:
             x = layer.expect(x, causal, tape)
-        return x if isinstance(self.norm, nn.Identity) else self.norm.expect(x, tape)
+        return _ended(self.norm, x, tape)
 
     def start(self) -> Past:
         """Nothing read yet."""
@@ -135,3 +135,8 @@ class CausalDecoder(nn.Module):
         for layer, memory in zip(self.layers, past.layers, strict=True):
             x = layer.step(x, memory)
         return self.norm(x)
+
+
+def _ended(norm: LastNorm, x: Signal, tape: Tape) -> Signal:
+    """What the last norm does to a signal."""
+    return x if isinstance(norm, nn.Identity) else norm.expect(x, tape)

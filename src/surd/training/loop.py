@@ -56,10 +56,11 @@ def train(run: Run, stop: Stop = never, costs: Costs | None = None) -> Iterator[
     notes = (*session.too_long(), *session.notes(state))
     if state.start is None:
         state = replace(state, start=held_out_nll(session.model, session.held_out, session.device))
+    fresh = ledger(session.model) if state.step == 0 else None  # before the clock starts, which is for updates
     loop = _Loop(session, replace(state, setting=session.setting()), Clock(state.seconds, costs), stop)
     yield loop.started(notes)
-    if state.step == 0:
-        yield Weighed(ledger=ledger(session.model))
+    if fresh is not None:
+        yield Weighed(ledger=fresh)
     yield from loop.events()
 
 

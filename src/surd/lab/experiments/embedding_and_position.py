@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from surd.interchange.installed import TABLES
 from surd.lab.experiment import Experiment, Findings
 from surd.lab.figure import Axis, Figure, Lines, Rows, curves, marks
 from surd.lab.finding import Claim, Comparison, Table, at_least, at_most, near, not_measured, number
-from surd.lab.installed import TABLES
 from surd.lab.samples import Sizes, Statistics, average, each, mean, rms
 from surd.lab.starts import KERAS, KERAS_ROOT, PAPER, STARTS, TORCH, TORCH_ROOT
 from surd.nn.position import Sinusoidal, angles

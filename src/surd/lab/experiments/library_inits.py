@@ -7,10 +7,11 @@ from typing import ClassVar
 
 import torch
 
-from surd.lab.experiment import Experiment, Findings, installed
+from surd.interchange.installed import ATTENTIONS, Attention, defaults
+from surd.interchange.packages import installed
+from surd.lab.experiment import Experiment, Findings
 from surd.lab.figure import Axis, Lines, Rows, curves, marks
 from surd.lab.finding import Claim, Comparison, Table, at_most, near, not_measured, number
-from surd.lab.installed import ATTENTIONS, Attention, defaults
 from surd.lab.projections import NEW, OLD, RULES, SMALL, STACKED, T5
 from surd.lab.samples import Statistics, average, each, mean, rms
 from surd.seed import derive, generator

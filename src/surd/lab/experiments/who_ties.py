@@ -5,10 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from surd.lab.experiment import Experiment, Findings, installed
+from surd.interchange.installed import defaults, small_model
+from surd.interchange.packages import installed
+from surd.lab.experiment import Experiment, Findings
 from surd.lab.figure import Axis, Rows, marks
 from surd.lab.finding import Claim, Comparison, Table, at_least, at_most, near, not_measured, number
-from surd.lab.installed import defaults, small_model
 from surd.lab.samples import mean
 from surd.measure.probe import probe
 from surd.seed import derive

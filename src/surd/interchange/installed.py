@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from surd.lab.experiment import installed
+from surd.interchange.packages import installed
 
 Built = TypeVar("Built")
 
