@@ -1,14 +1,13 @@
 """Attention statistics: the definitions in float64, the laws of a softmax row, and tiles that must not matter."""
 
-from dataclasses import fields
-
 import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from surd.errors import SurdError
-from surd.measure.rows import Space, Sums, empty_sums, float_sums, merge, read, sum_block
+from surd.measure.flat_rows import FlatHeads, flat_sums, sum_flat
+from surd.measure.rows import Space, Sums, empty_raw, float_sums, merge, read, sum_block
 from surd.measure.statistics import NAMES, AttentionStatistics, attention_statistics, summarise
 
 BATCH, HEADS, QUERIES, KEYS, D_K = 2, 4, 37, 150, 16
@@ -358,21 +357,20 @@ def test_a_constant_in_a_row_moves_the_logits_and_nothing_else() -> None:
 
 
 def sums_of(logits: Tensor) -> Sums:
-    space, sums = Space(logits.numel(), logits), empty_sums(1, logits.shape[0], logits)
-    sum_block(logits.clone()[None, None, None], None, space, sums[:, 0])
-    return float_sums(sums)
+    space, raw = Space(logits.numel(), logits), empty_raw(1, logits.shape[0], logits)
+    sum_block(logits.clone()[None, None, None], None, space, raw[:, 0])
+    return float_sums(raw)
 
 
 def together(*parts: Sums) -> Sums:
-    columns = {field.name: [getattr(part, field.name) for part in parts] for field in fields(Sums)}
-    return merge(Sums(**{name: torch.stack([x.squeeze(0) for x in column]) for name, column in columns.items()}))
+    return merge(Sums(*(torch.stack([x.squeeze(0) for x in column]) for column in zip(*parts, strict=True))))
 
 
 def test_blocks_merge_in_any_order_and_any_tree() -> None:
     logits = torch.randn(6, 90, dtype=torch.float64) * 6
     whole = read(together(sums_of(logits)))
     first, second, third = (sums_of(part) for part in logits.split(30, dim=1))
-    nothing = float_sums(empty_sums(1, 6, logits))
+    nothing = float_sums(empty_raw(1, 6, logits))
     for tree in (
         together(first, second, third),
         together(third, nothing, first, second),
@@ -390,6 +388,49 @@ def test_blocks_that_tie_for_the_largest_logit() -> None:
     for name, values in direct(logits).items():
         if name in merged:
             torch.testing.assert_close(merged[name], values, rtol=1e-12, atol=0, msg=name)
+
+
+def in_few_passes(query: Tensor, key: Tensor, width: int) -> Sums | None:
+    """Of one head, by `flat_rows`; None where it refuses."""
+    rows, blocks = len(query), len(key) // width
+    raw = empty_raw(blocks, rows, query)
+    heads = FlatHeads.of(query[None, None], key[None], width)
+    flat = sum_flat(heads, slice(0, rows), Space(rows * width, query), raw)
+    return merge(flat_sums(raw, width)) if flat else None
+
+
+@pytest.mark.parametrize("std", [0.0, 0.01, 0.3, 1.0, 2.0])
+@pytest.mark.parametrize("common", [0.0, 30.0], ids=["centred", "with a large common part"])
+def test_flat_rows_are_summed_in_few_passes(std: float, common: float) -> None:
+    query, key = torch.randn(200, D_K) * std, torch.randn(1024, D_K) / 4 + common
+    few = in_few_passes(query, key, 256)
+    assert few is not None
+    ours, wanted = read(few), direct(query.double() @ key.double().T)
+    for name, values in ours.items():
+        of_logits = name in ("max", "mean", "log_sum_exp")  # may be near 0, and know the common part
+        near = 1e-6 * std * (1 + D_K * common) if of_logits else 1e-12
+        torch.testing.assert_close(
+            values, wanted[name], rtol=3e-4, atol=near, msg=lambda text, name=name: f"{name}: {text}"
+        )
+
+
+@pytest.mark.parametrize("kind", ["peaked", "nearly one-hot in one row", "two that tie far above", "huge", "no number"])
+def test_what_few_passes_cannot_do_they_refuse(kind: str) -> None:
+    query, key = torch.randn(50, D_K), torch.randn(512, D_K) / 4
+    match kind:
+        case "peaked":
+            query *= 20
+        case "nearly one-hot in one row":
+            query[7] = key[100] * 10
+        case "two that tie far above":  # flat enough, but what is left of the variance would be rounding
+            key[:] = key[:, :1] * 0
+            key[[3, 4], 0] = 20.0
+            query[:, 0] = 1.0
+        case "huge":
+            query *= 1e20
+        case "no number":
+            query[3, 3] = float("nan")
+    assert in_few_passes(query, key, 256) is None
 
 
 def test_a_summary_leaves_out_rows_that_see_few_keys() -> None:

@@ -7,10 +7,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from surd.errors import SurdError
+from surd.measure.rows import Space
 
 # Tiles of logits: three of them should fit the caches of two cores, and each should outweigh the cost of the calls.
 CPU_TILE, ACCELERATOR_TILE = 2**18, 2**24
-KEY_BLOCK = 1024
+# Queries and keys of one head in a tile; less is computed in vain along a causal edge if they are few.
+CPU_BLOCK, ACCELERATOR_BLOCK = (256, 512), (4096, 4096)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,13 +46,24 @@ class Logits:
         keys = self.key.shape[-2]
         return keys if self.behind is None else min(keys, tile.queries.stop + self.behind)
 
+    def open(self, tile: Tile) -> int:
+        """How many of the first keys no query of the tile is kept from, nor any logit of them changed."""
+        if self.mask is not None or self.cap is not None:
+            return 0
+        return self.key.shape[-2] if self.behind is None else tile.queries.start + self.behind + 1
+
+    def heads(self, tile: Tile) -> tuple[Tensor, Tensor]:
+        """All scaled queries and keys of the sentences and heads of a tile, both of which become one axis."""
+        query = self.query[tile.batch, tile.heads].to(self.key.dtype) * self.scale
+        return query.flatten(0, 1), self.key[tile.batch, tile.heads].flatten(0, 1)
+
     def scaled_query(self, tile: Tile) -> Float[Tensor, "units rows d_k"]:
         """The tile's queries times the scale, so that no pass over the logits is needed for it."""
         query = self.query[tile.batch, tile.heads, :, tile.queries].to(self.key.dtype) * self.scale
         return query.flatten(2, 3).flatten(0, 1)
 
     def fill(
-        self, query: Float[Tensor, "units rows d_k"], tile: Tile, keys: slice, space: Tensor
+        self, query: Float[Tensor, "units rows d_k"], tile: Tile, keys: slice, space: Space
     ) -> tuple[
         Float[Tensor, "batch key_heads group queries keys"],
         Bool[Tensor, "#batch #key_heads #group #queries #keys"] | None,
@@ -58,7 +71,7 @@ class Logits:
         """The logits of `query` (the tile's `scaled_query`) with some keys, and which are hidden: those are -inf."""
         key = self.key[tile.batch, tile.heads, keys].flatten(0, 1)
         units, rows, width = *query.shape[:2], key.shape[1]
-        flat = space[: units * rows * width].view(units, rows, width)
+        flat = space.tiles(units * rows, width)[0].view(units, rows, width)
         torch.bmm(query, key.transpose(1, 2), out=flat)
         if self.cap is not None:
             flat.div_(self.cap).tanh_().mul_(self.cap)
@@ -126,15 +139,14 @@ def _by_key_head(mask: Tensor, shape: tuple[int, int, int, int], key_heads: int)
 def plan(logits: Logits, block: tuple[int, int] | None) -> tuple[int, list[Tile]]:
     """Keys a block, and the tiles: of one key head's queries, or of several heads' where these have few."""
     batch, key_heads, group, queries, _ = logits.query.shape
-    room = CPU_TILE if logits.key.device.type == "cpu" else ACCELERATOR_TILE
+    on_cpu = logits.key.device.type == "cpu"
+    room = CPU_TILE if on_cpu else ACCELERATOR_TILE
+    height, width = block or (CPU_BLOCK if on_cpu else ACCELERATOR_BLOCK)
+    if height < 1 or width < 1:
+        raise SurdError(f"block: expected two numbers of at least 1, found {block}")
     if block is None:
-        width = min(KEY_BLOCK, logits.key.shape[2])
-        height = room // (group * max(1, width))
-    else:
-        height, width = block
-        if height < 1 or width < 1:
-            raise SurdError(f"block: expected two numbers of at least 1, found {block}")
-        width = min(width, logits.key.shape[2])
+        height //= group
+    width = min(width, logits.key.shape[2])
     width, height = max(1, width), max(1, min(height, queries))
     units = max(1, room // (group * height * width))
     return width, [

@@ -6,14 +6,14 @@ The sums merge as those of the online softmax do (Milakov & Gimelshein 2018, arX
 once and in any order.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-SUMS = 10
-"""Sums that `sum_block` leaves of a row."""
+RAW = 10
+"""Numbers that `sum_block` leaves of a row."""
 # Squares of weights are kept times this power of two squared, and cubes times its cube: the square of a weight of 1e-30
 # would vanish in fp32, and with it the gradient of a nearly one-hot row, while half a million cubes of 1 still fit.
 LIFT = 2.0**36
@@ -21,8 +21,7 @@ SHARP = 1.1
 """Where the weights of a row sum up to less, the largest is left out before they are summed, else taken off after."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sums:
+class Sums(NamedTuple):
     """What is left of each row of logits, in float64. `u` and `weight` as above; hidden keys do not take part."""
 
     keys: Float[Tensor, "*blocks rows"]
@@ -50,30 +49,34 @@ class Space:
 
     def __init__(self, elements: int, like: Tensor):
         self.zero = like.new_zeros(())
-        self.logits, self.weights, self.products = like.new_empty(3, elements).unbind()
+        self.memory = like.new_empty(3, elements)
+
+    def tiles(self, rows: int, keys: int) -> tuple[Float[Tensor, "rows keys"], ...]:
+        """Room for logits, weights and products."""
+        return self.memory[:, : rows * keys].view(3, rows, keys).unbind()
 
 
-def empty_sums(blocks: int, rows: int, like: Tensor) -> Float[Tensor, "sums blocks rows"]:
+def empty_raw(blocks: int, rows: int, like: Tensor) -> Float[Tensor, "raw blocks rows"]:
     """Of blocks without a visible key: where `sum_block` puts its results."""
-    sums = like.new_zeros(SUMS, blocks, rows)
-    sums[1] = float("-inf")
-    return sums
+    raw = like.new_zeros(RAW, blocks, rows)
+    raw[1] = float("-inf")
+    return raw
 
 
 def sum_block(
     logits: Float[Tensor, "batch key_heads group queries keys"],
     hidden: Bool[Tensor, "#batch #key_heads #group #queries #keys"] | None,
     space: Space,
-    sums: Float[Tensor, "sums rows"],
+    raw: Float[Tensor, "raw rows"],
 ) -> None:
-    """Writes the sums of one block of keys, in `float_sums`' reading; hidden logits are -inf. Destroys the logits.
+    """Writes what `float_sums` reads of one block of keys; hidden logits are -inf. Destroys the logits.
 
     Few passes over the tile, and none that makes a new one: the time goes into them.
     """
-    visible, largest, offsets, offset_norm, whole, weights, squares, cubes, offset_weights, square_offset_weights = sums
+    visible, largest, offsets, offset_norm, whole, weights, squares, cubes, offset_weights, square_offset_weights = raw
     keys, rows = logits.shape[-1], visible.shape[0]
     u = logits.view(rows, keys)
-    weight, product = (memory[: rows * keys].view(rows, keys) for memory in (space.weights, space.products))
+    _, weight, product = space.tiles(rows, keys)
     torch.amax(u, -1, out=largest)
     if hidden is None:
         visible.fill_(keys)
@@ -96,9 +99,14 @@ def sum_block(
     torch.sum(weight.mul_(u), -1, out=square_offset_weights)
 
 
-def float_sums(sums: Float[Tensor, "sums blocks rows"]) -> Sums:
-    """What `sum_block` wrote, in float64 and without the lift; a float64 row is cheap, a float64 tile is not."""
-    wide = sums.to("cpu" if sums.device.type == "mps" else sums.device).double()  # Apple's GPUs have no float64
+def in_float64(x: Tensor) -> Float[Tensor, "..."]:
+    """Apple's GPUs have none, so there it moves."""
+    return x.to("cpu" if x.device.type == "mps" else x.device).double()
+
+
+def float_sums(raw: Float[Tensor, "raw blocks rows"]) -> Sums:
+    """What `sum_block` wrote, without the lift; a row in float64 is cheap, a tile is not."""
+    wide = in_float64(raw)
     keys, largest, offsets, offset_norm, whole, weights, squares, cubes, offset_weights, square_offset_weights = wide
     # Entries as large as the largest, of weight 1 and u 0, that are not among the sums; less the one that is left out.
     ties = ((whole - weights).round() - 1).where(whole > 0, 0.0)

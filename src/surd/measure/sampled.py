@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from surd.measure.rows import Space, empty_sums, float_sums, merge, read, sum_block
+from surd.measure.rows import RAW, Space, float_sums, merge, read, sum_block
 from surd.measure.statistics import DEAD, FEWEST_KEYS
 
 SENTENCES = 4
@@ -125,9 +125,9 @@ def _read(
     largest = content.masked_fill(hidden, float("-inf")).amax(-1).masked_fill(blind, 0.0).abs().amax()
     tile = logits.masked_fill(hidden, float("-inf")).contiguous()
     rows = blind.numel()
-    sums = empty_sums(1, rows, tile)
-    sum_block(tile[None], hidden[None], Space(tile.numel(), tile), sums[:, 0])
-    values = {name: value.view(blind.shape) for name, value in read(merge(float_sums(sums))).items()}
+    raw = tile.new_empty(RAW, 1, rows)
+    sum_block(tile[None], hidden[None], Space(tile.numel(), tile), raw[:, 0])
+    values = {name: value.view(blind.shape) for name, value in read(merge(float_sums(raw))).items()}
     seen = keys - hidden.sum(-1)
     valid = seen >= FEWEST_KEYS
     if own is not None:

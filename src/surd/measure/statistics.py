@@ -8,8 +8,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from surd.measure.flat_rows import FlatHeads, flat_sums, sum_flat
 from surd.measure.logits import Logits, Tile, plan, prepare
-from surd.measure.rows import Space, empty_sums, float_sums, merge, read, sum_block
+from surd.measure.rows import Space, Sums, empty_raw, float_sums, in_float64, merge, read, sum_block
 
 DEAD = 0.01
 """A row whose Jacobian has a smaller norm than this passes no gradient worth the name."""
@@ -103,19 +104,18 @@ def attention_statistics(
     """
     logits = prepare(query, key, scale, mask, causal, cap)
     width, tiles = plan(logits, block)
-    blocks = max(1, -(-logits.key.shape[2] // width))
     statistics = logits.key.new_empty(len(NAMES), *logits.query.shape[:4])
-    most = max((logits.rows(tile) for tile in tiles), default=0)
-    space = Space(most * width, logits.key)
     with torch.autocast(query.device.type, enabled=False):
-        for panel in _panels(logits, tiles, blocks):
+        walk = _Walk(logits, width, tiles)
+        for panel in _panels(logits, tiles, walk.blocks):
             ends = list(accumulate(logits.rows(tile) for tile in panel))
             places = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
-            sums = empty_sums(blocks, ends[-1], logits.key)
-            first = logits.key.new_full((ends[-1],), float("-inf"))
+            raw = empty_raw(walk.blocks, ends[-1], logits.key)
+            flat, first = torch.zeros_like(raw[0], dtype=torch.bool), raw[1, 0].clone()
             for tile, place in zip(panel, places, strict=True):
-                _sum_tile(logits, tile, width, space, sums[:, :, place], first[place])
-            values = _statistics(sums, first)
+                count = walk.sum(tile, raw[:, :, place], first[place])
+                flat[:count, place] = True
+            values = _statistics(_sums(raw, flat, width), in_float64(first))
             for tile, place in zip(panel, places, strict=True):
                 target = statistics[:, tile.batch, tile.heads, :, tile.queries]
                 target.copy_(values[:, place].view(target.shape))
@@ -123,20 +123,60 @@ def attention_statistics(
     return AttentionStatistics(**(by_name | {"keys": by_name["keys"].long()}))
 
 
-def _sum_tile(logits: Logits, tile: Tile, width: int, space: Space, sums: Tensor, first: Tensor) -> None:
-    query, until = logits.scaled_query(tile), logits.until(tile)
-    for block, start in enumerate(range(0, until, width)):
-        keys = slice(start, min(start + width, until))
-        filled, hidden = logits.fill(query, tile, keys, space.logits)
-        if start == 0:
-            first.copy_(filled[..., 0].flatten())
-        sum_block(filled, hidden, space, sums[:, block])
+class _Walk:
+    """Goes over the keys of one tile after another, in few passes where rows are flat."""
+
+    def __init__(self, logits: Logits, width: int, tiles: list[Tile]):
+        self.logits, self.width = logits, width
+        self.blocks = max(1, -(-logits.key.shape[2] // width))
+        self.space = Space(max((logits.rows(tile) for tile in tiles), default=0) * width, logits.key)
+        self.heads: FlatHeads | None = None
+        """Of the sentences and heads that `at` tells; None where others of their rows were not flat."""
+        self.at: tuple[int, int] | None = None
+
+    def sum(self, tile: Tile, raw: Float[Tensor, "raw blocks rows"], first: Float[Tensor, " rows"]) -> int:
+        """Writes the numbers of each block of keys, and the logit of key 0; how many of the first were flat."""
+        flat, until = self._sum_flat(tile, raw, first), self.logits.until(tile)
+        if flat * self.width >= until:
+            return flat
+        query = self.logits.scaled_query(tile)
+        for block in range(flat, -(-until // self.width)):
+            keys = slice(block * self.width, min((block + 1) * self.width, until))
+            filled, hidden = self.logits.fill(query, tile, keys, self.space)
+            if block == 0:
+                first.copy_(filled[..., 0].flatten())
+            sum_block(filled, hidden, self.space, raw[:, block])
+        return flat
+
+    def _sum_flat(self, tile: Tile, raw: Tensor, first: Tensor) -> int:
+        count = self.logits.open(tile) // self.width
+        if not count:
+            return 0
+        at = tile.batch.start, tile.heads.start
+        if self.at != at:
+            self.at, self.heads = at, FlatHeads.of(*self.logits.heads(tile), self.width)
+        if self.heads is None or not sum_flat(self.heads, tile.queries, self.space, raw[:, :count]):
+            self.heads = None
+            return 0
+        first.copy_(self.heads.first[:, :, tile.queries].flatten())
+        return count
 
 
-def _statistics(sums: Tensor, first: Tensor) -> Float[Tensor, "statistics rows"]:
-    merged = merge(float_sums(sums))
+def _sums(raw: Tensor, flat: Bool[Tensor, "blocks rows"], width: int) -> Sums:
+    """What was written, whichever way."""
+    if flat.all():
+        return flat_sums(raw, width)
+    sums = float_sums(raw)
+    if flat.any():
+        chosen = zip(flat_sums(raw, width), sums, strict=True)
+        sums = Sums(*(torch.where(flat.to(ours.device), ours, other) for ours, other in chosen))
+    return sums
+
+
+def _statistics(sums: Sums, first: Tensor) -> Float[Tensor, "statistics rows"]:
+    merged = merge(sums)
     values = read(merged)
-    values |= {"keys": merged.keys, "first": (first.to(merged.keys) - values["log_sum_exp"]).exp()}
+    values |= {"keys": merged.keys, "first": (first - values["log_sum_exp"]).exp()}
     return torch.stack([values[name] for name in NAMES])
 
 
