@@ -19,14 +19,10 @@ from surd.nn.norm import NormOrder
 from surd.nn.tying import Tying
 from surd.recipe import shipped
 
-DRAWS = 7
+DRAWS = 15
 SHAPE = {"d_model": 128, "heads": 4, "d_k": 32, "d_ff": 256, "encoder_layers": 2, "decoder_layers": 2}
 WIDEST = 256
 """d_model beyond which five draws would take minutes; the prediction is better the wider a model is."""
-COPIES = "tied to large tables or met by small branches, it starts as a copier, and gradients along its own row vanish"
-ADDITIVE = "what a tanh passes back is not independent of the score that it gave"
-ROUGH = {"init=torch": (0.45, COPIES), "init=depth": (0.45, COPIES), "score=additive": (0.3, ADDITIVE)}
-"""Members whose gradients are known less well, with the reason."""
 
 
 def medians(build: Callable[[], Seq2Seq | Language]) -> dict[str, tuple[float, float | None]]:
@@ -40,7 +36,7 @@ def medians(build: Callable[[], Seq2Seq | Language]) -> dict[str, tuple[float, f
     for name, first in draws[0].items():
         forward = median(draw[name].forward for draw in draws) / expected[name].forward
         backward = None
-        if first.backward is not None:
+        if first.backward is not None and expected[name].backward is not None:
             backward = median(draw[name].backward or 0.0 for draw in draws) / expected[name].backward
         found[name] = forward, backward
     return found
@@ -50,9 +46,8 @@ def told(model: Seq2Seq | Language) -> dict[str, Expectation]:
     return model.expect(*[length + 1 for length in LENGTHS[-len(model.vocabularies) :]])
 
 
-def assert_close(found: dict[str, tuple[float, float | None]], backward: float) -> None:
-    off = {name: ratios for name, ratios in found.items() if abs(ratios[0] - 1) > 0.15}
-    off |= {name: ratios for name, ratios in found.items() if ratios[1] is not None and abs(ratios[1] - 1) > backward}
+def assert_close(found: dict[str, tuple[float, float | None]]) -> None:
+    off = {name: ratios for name, ratios in found.items() if any(ratio and abs(ratio - 1) > 0.15 for ratio in ratios)}
     assert not off
 
 
@@ -61,7 +56,7 @@ def assert_close(found: dict[str, tuple[float, float | None]], backward: float) 
 def test_every_member_is_predicted(name: str) -> None:
     changes = {"default": {}, "untied": {"tying": Tying.NONE}, **variants()}[name]
     settings = Architecture(**{**SHAPE, **changes})
-    assert_close(medians(lambda: Seq2Seq(settings, 1000, 1000)), ROUGH.get(name, (0.25, ""))[0])
+    assert_close(medians(lambda: Seq2Seq(settings, 1000, 1000)))
 
 
 @pytest.mark.usefixtures("compiled")
@@ -74,7 +69,7 @@ def test_every_recipe_is_predicted(name: str, path: Path, twin: bool) -> None:
         changes |= {"d_model": WIDEST, "d_ff": 2 * WIDEST, "heads": 4, "d_k": 64}
     settings, size = architecture(recipe, **changes), min(2000, vocabulary(name, recipe))
     language = recipe.get("task") == "language"
-    assert_close(medians(lambda: Language(settings, size) if language else Seq2Seq(settings, size, size)), 0.25)
+    assert_close(medians(lambda: Language(settings, size) if language else Seq2Seq(settings, size, size)))
 
 
 def expectations(device: str, **changes: object) -> dict[str, Expectation]:

@@ -29,11 +29,18 @@ class Signal:
     own: Float[Tensor, " positions"] | None = None
     """Mean square of the part that lies along the row of the table which the position has read."""
     chance: float = 0.0
-    """Variance of the correlation of two positions over the draw of tokens, which may be the same."""
+    """Variance of the correlation of two positions: of few features, independent ones look alike now and then, and
+    tokens may be the same. A branch has here what it has taken from the stream, whose chance it goes along with."""
+    fresh: float = 0.0
+    """Such variance that a branch adds by its own weights."""
     exact: bool = False
     """Whether the mean square holds for any draw, and not only in the mean over many."""
     gradients: Kernel = field(init=False)
-    """Mean product of the gradients of one feature at two positions."""
+    """Mean product of the gradients of one feature at two positions; NaN where it is unknown."""
+    along: Float[Tensor, " positions"] | float = field(init=False, default=0.0)
+    """Mean product of a feature and its gradient, which a norm takes out of the gradient."""
+    taken: Float[Tensor, " positions"] | float = field(init=False, default=0.0)
+    """What norms have taken out, as a multiple of the signal: what positions share, all have lost alike."""
 
     def __post_init__(self):
         self.gradients = torch.zeros_like(self.products)
@@ -43,6 +50,13 @@ class Signal:
         """Mean square at each position."""
         return self.products.diagonal()
 
+    @property
+    def spread(self) -> float:
+        """Mean square of what positions do not have in common."""
+        count = len(self.products)
+        common = (self.products.sum() - self.squares.sum()) / max(1, count * (count - 1))
+        return (self.squares.mean() - common).item()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Expectation:
@@ -50,8 +64,8 @@ class Expectation:
 
     forward: float
     """rms."""
-    backward: float
-    """rms of the gradient of the cross-entropy, summed over the target tokens."""
+    backward: float | None
+    """rms of the gradient of the cross-entropy, summed over the target tokens; None where it is unknown."""
     exact: bool
     """Whether `forward` holds for any draw; else, and always `backward`, it is the mean over many."""
 
@@ -69,8 +83,9 @@ class Draw:
 class Tape:
     """Runs signals through the parts of a model, remembers the places, and runs the gradients back."""
 
-    def __init__(self, model: nn.Module, draws: Mapping[nn.Module, Sequence[Draw]]):
-        self.draws = draws
+    def __init__(self, model: nn.Module, draws: Mapping[nn.Module, Sequence[Draw]], width: int):
+        """`width`: features of the residual stream."""
+        self.draws, self.width = draws, width
         self._paths = {module: path for path, module in model.named_modules()}
         self._places: dict[str, tuple[Signal, Tensor]] = {}
         self._back: list[Callable[[], None]] = []
@@ -93,7 +108,7 @@ class Tape:
         return {
             name: Expectation(
                 forward=float(signal.squares @ weight) ** 0.5,
-                backward=float(signal.gradients.diagonal() @ weight) ** 0.5,
+                backward=None if signal.gradients.isnan().any() else float(signal.gradients.diagonal() @ weight) ** 0.5,
                 exact=signal.exact,
             )
             for name, (signal, weight) in self._places.items()
@@ -102,7 +117,7 @@ class Tape:
     def scaled(self, x: Signal, kernel: float | Kernel) -> Signal:
         """x times numbers that multiply mean products by `kernel`: the square of a factor, or one of each pair."""
         flat, own = (None if part is None else part * kernel for part in (x.flat, x.own))
-        out = Signal(x.products * kernel, flat, own, x.chance, x.exact)
+        out = Signal(x.products * kernel, flat, own, x.chance, x.fresh, x.exact)
 
         def back() -> None:
             x.gradients += out.gradients * kernel
@@ -113,13 +128,17 @@ class Tape:
         """x + y, of which one has passed through fresh weights: their product is 0 in the mean."""
         flat = x.flat if y.flat is None else y.flat if x.flat is None else x.flat + y.flat
         products, own = x.products + y.products, x.own if y.own is None else y.own
-        shares = [(part.squares.mean() / products.diagonal().mean()).item() for part in (x, y)]
-        chance = x.chance * shares[0] ** 2 + y.chance * shares[1] ** 2
-        out = Signal(products, flat, own, chance, exact)
+        whole = x.spread + y.spread
+        first, second = (part.spread / whole if whole > 0 else 0.0 for part in (x, y))
+        chance = (first * x.chance**0.5 + second * y.chance**0.5) ** 2 + second**2 * y.fresh
+        chance += 2 * first * second / self.width
+        out = Signal(products, flat, own, chance, exact=exact)
 
         def back() -> None:
             x.gradients += out.gradients
             y.gradients += out.gradients
+            # A norm's gradient has nothing along x + y, so along x as much as it has against y.
+            x.taken, x.along = out.taken, out.taken * y.squares
 
         return self.then(out, back)
 
@@ -128,7 +147,8 @@ class Tape:
         return tuple(self._linear(x, layer.in_features, draw) for draw in self.draws[layer])
 
     def _linear(self, x: Signal, inputs: int, draw: Draw) -> Signal:
-        out = Signal(inputs * draw.std**2 * x.products + draw.bias**2, chance=x.chance)
+        products = inputs * draw.std**2 * x.products + draw.bias**2
+        out = Signal(products, chance=x.chance, fresh=x.fresh + 1 / draw.outputs)
 
         def back() -> None:
             x.gradients += draw.outputs * draw.std**2 * out.gradients
@@ -137,16 +157,20 @@ class Tape:
 
     def bent(self, x: Signal, bend: Bend) -> Signal:
         """f(x), entry by entry, for normal x."""
-        out = Signal(bend.values(x.products), chance=x.chance)
+        slopes = bend.slopes(x.products)
+        out = Signal(bend.values(x.products))
+        if out.spread > 0:
+            passed = (slopes.mean().item() * x.spread / out.spread) ** 2
+            out.chance, out.fresh = passed * x.chance, passed * x.fresh
 
         def back() -> None:
-            x.gradients += bend.slopes(x.products) * out.gradients
+            x.gradients += slopes * out.gradients
 
         return self.then(out, back)
 
     def times(self, x: Signal, y: Signal) -> Signal:
         """x · y, entry by entry, independent of each other."""
-        out = Signal(x.products * y.products, chance=x.chance)
+        out = Signal(x.products * y.products, chance=x.chance, fresh=x.fresh)
 
         def back() -> None:
             x.gradients += y.products * out.gradients
@@ -157,8 +181,8 @@ class Tape:
     def normalised(self, x: Signal, gain: float, epsilon: float, centred: bool) -> Signal:
         """x / rms(x) · gain; `centred` takes the mean over features out first.
 
-        Along the residual stream one norm's gradient has already lost what the next would take out of it, the share 1
-        or 2 of the width, so nothing is taken off here.
+        Of a gradient in no particular direction, one norm takes out what the next would, the share 1 or 2 of the width,
+        so nothing is taken off for that.
         """
         flat = x.flat if centred else None
         left = x.products if flat is None else x.products - flat
@@ -169,10 +193,16 @@ class Tape:
             None if centred or x.flat is None else x.flat * kernel,
             None if x.own is None else x.own * scale.square(),
             x.chance,
+            x.fresh,
             exact=True,  # whatever came in, this is the size that goes out
         )
 
         def back() -> None:
-            x.gradients += kernel * out.gradients
+            more = out.along / out.squares
+            before, after = (torch.outer(part, part) for part in (out.taken + 0 * more, out.taken + more))
+            lost = (after - before) * out.products
+            left = out.gradients + lost - (lost.diagonal() + more.square() * out.squares).diag()
+            x.gradients += kernel * left
+            x.taken = scale.square() * (out.taken + more)
 
         return self.then(out, back)

@@ -56,7 +56,7 @@ class Language(Model):
 
     def expect(self, length: int) -> dict[str, Expectation]:
         """What the parts say of each site at the start: for texts of that many random tokens, without dropout."""
-        tape = Tape(self, draws(self, self.architecture.init))
+        tape = Tape(self, draws(self, self.architecture.init), self.architecture.d_model)
         text = self.text.expect(length, table_std(self.text, self.architecture.init), tape)
         return self.expect_logits(self.decoder.expect(text, tape), tape)
 

@@ -71,7 +71,7 @@ class Seq2Seq(Model):
 
     def expect(self, source_length: int, target_length: int) -> dict[str, Expectation]:
         """What the parts say of each site at the start: for sentences of that many random tokens, without dropout."""
-        a, tape = self.architecture, Tape(self, draws(self, self.architecture.init))
+        a, tape = self.architecture, Tape(self, draws(self, self.architecture.init), self.architecture.d_model)
         source = self.source.expect(source_length, table_std(self.source, a.init), tape)
         target = self.target.expect(target_length, table_std(self.target, a.init), tape)
         memory = self.encoder.expect(source, tape)

@@ -121,7 +121,8 @@ class Embedding(nn.Module):
         """What `forward` makes of random tokens, in a table of that standard deviation."""
         again = 1 / max(1, len(self.table) - len(SPECIALS))  # the chance that two positions read the same row
         rows = std**2 * (again + (1 - again) * torch.eye(length, dtype=torch.float64))
-        token = tape.note(self, Role.TOKEN, Signal(rows, own=rows.diagonal(), chance=again * (1 - again), exact=True))
+        chance = again * (1 - again) + 1 / self.table.shape[1]
+        token = tape.note(self, Role.TOKEN, Signal(rows, own=rows.diagonal(), chance=chance, exact=True))
         x = tape.scaled(token, self.multiplier**2)
         if not isinstance(self.position, Rotary | NoPosition):
             x = tape.added(x, self.position.expect(length, self.table.shape[1]), exact=True)

@@ -57,5 +57,7 @@ class Projection(Linear):
 
         def back() -> None:
             hidden.gradients += back_gain * logits.gradients
+            if tied and hidden.own is not None:  # towards the own row, as much as its token is expected
+                hidden.along = chance * draw.std * hidden.own.sqrt()
 
         return tape.note(self, Role.LOGITS, tape.then(logits, back))

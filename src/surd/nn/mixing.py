@@ -11,10 +11,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from surd.measure.gaussian import nearly
-from surd.measure.moments import Smooth
+from surd.measure.moments import Smooth, normal_series
 from surd.measure.signal import Kernel, Signal, Tape
 from surd.nn.score import soft_cap
 
+SATURATED = 10.0
+"""Standard deviation of scores from which gradients are called unknown. Rows are one-hot then: which keys they meet,
+and where two scores nearly tie so that a gradient passes, is another matter in each draw."""
 Rows = Float[Tensor, " queries"]
 Pairs = Float[Tensor, "queries queries"]
 Quads = Float[Tensor, "queries queries keys keys"]
@@ -35,11 +38,11 @@ class Sight:
         rest = ((1 - same) / others)[..., None, None] * self.seen[:, None, :, None] * self.seen[:, None]
         return rest.diagonal_scatter((same / common)[..., None] * self.seen[:, None] * self.seen, dim1=2, dim2=3)
 
-    def apart(self, products: Kernel) -> Quads:
+    def apart(self, products: Kernel | Quads) -> Quads:
         """Products of keys after the mean over the keys that query a sees is taken from j, and b's from k."""
-        mean = self.share @ products
-        both = mean @ self.share.T
-        return products - mean[:, None, None, :] - mean[:, :, None] + both[..., None, None]
+        of_all = products.expand(len(self.seen), len(self.seen), *products.shape[-2:])
+        left = of_all - torch.einsum("aj,abjk->abk", self.share, of_all)[:, :, None]
+        return left - torch.einsum("bk,abjk->abj", self.share, left)[..., None]
 
     def spread(self, x: Signal) -> Rows:
         """Variance of a feature among the keys of a query, as independent keys would have it before they are seen."""
@@ -58,21 +61,18 @@ class Scores:
     alike: Pairs
     """Correlation of the scores of two queries, but for what a row has in common."""
     back: Callable[[Quads, Quads], None]
-    """Takes weights and mean products of values, whose product is that of the gradients of the scores."""
+    """Takes weights and mean products of values, whose product is that of the gradients of the scores. Those of a row
+    add up to 0, so what all keys have in common does not reach the query."""
 
 
-def scores_of_products(
-    query: Signal, key: Signal, d_k: int, width: int, scale: float, sight: Sight, group: int
-) -> Scores:
-    """scale · q·k; `group` queries share a key, which is projected from `width` features."""
+def scores_of_products(query: Signal, key: Signal, d_k: int, scale: float, sight: Sight, group: int) -> Scores:
+    """scale · q·k; `group` queries share a key."""
     squares = scale**2 * d_k * query.squares * (sight.share @ key.squares)
 
     def back(weights: Quads, values: Quads) -> None:
-        # The gradients of a row add up to 0, so what all keys have in common does not reach the query.
         keys = sight.apart(key.products)
-        # Key and value of a position come from the same features: of a finite number, or of the same token, even
-        # independent ones look alike now and then.
-        chance = (1 / width + key.chance) * _across(values) * _across(keys)
+        # Key and value of a position come from the same features: where those are alike by chance, both are.
+        chance = key.chance * _across(values) * _across(keys)
         query.gradients += scale**2 * (weights * (values * keys + chance)).sum((2, 3))
         key.gradients += group * scale**2 * torch.einsum("abjk,ab->jk", weights * values, query.products)
 
@@ -85,27 +85,19 @@ def scores_of_products(
 
 
 def scores_of_sums(query: Signal, key: Signal, d_k: int, sight: Sight, group: int) -> Scores:
-    """Σ w · tanh(q + k), with w of standard deviation 1/√d_k; all pairs of positions are taken to be alike."""
-    bend = Smooth(torch.tanh)
+    """Σ w · tanh(q + k), with w of standard deviation 1/√d_k; forwards all pairs of positions are taken to be alike."""
     q, k = query.squares.mean().item(), key.squares.mean().item()
     q_shared, k_shared = _shared(query.products), _shared(key.products)
-
-    def shared(kind: Callable[[Tensor], Tensor]) -> tuple[float, ...]:
-        """Mean products: of a score with itself, of two keys' with one query, of two queries' with one key, else."""
-        of_two = [q + k, q + k_shared, q_shared + k, q_shared + k_shared]
-        return tuple(kind(torch.tensor([[q + k, x], [x, q + k]], dtype=torch.float64))[0, 1].item() for x in of_two)
-
-    square, keys, queries, neither = shared(bend.values)
+    # A score with itself, those of two keys with one query, those of two queries with one key, and of neither.
+    sums = torch.tensor([q + k, q + k_shared, q_shared + k, q_shared + k_shared], dtype=torch.float64)
+    square, keys, queries, neither = normal_series(torch.tanh, (q + k) ** 0.5, sums / (q + k)).tolist()
 
     def back(weights: Quads, values: Quads) -> None:
+        likeness = (query.products[..., None, None] + key.products) / (q + k)
+        slopes = normal_series(lambda z: 1 - torch.tanh(z).square(), (q + k) ** 0.5, likeness.clamp(-1, 1)) / d_k
         gradients = weights * values
-        same, two_keys, two_queries, else_ = shared(bend.slopes)
-        one_query = torch.eye(gradients.shape[0], dtype=gradients.dtype)[..., None, None]
-        one_key = torch.eye(gradients.shape[2], dtype=gradients.dtype)
-        slopes = else_ + (two_keys - else_) * one_query + (two_queries - else_) * one_key
-        sent = gradients * (slopes + (same - two_keys - two_queries + else_) * one_query * one_key) / d_k
-        query.gradients += sent.sum((2, 3))
-        key.gradients += group * sent.sum((0, 1))
+        query.gradients += (gradients * sight.apart(slopes)).sum((2, 3))
+        key.gradients += group * (gradients * slopes).sum((0, 1))
 
     rows, alike = torch.ones_like(query.squares), (queries - neither) / (square - keys)
     pairs = alike + (1 - alike) * torch.eye(len(rows), dtype=rows.dtype)
@@ -143,15 +135,18 @@ def mixed(scores: Scores, value: Signal, d_v: int, sight: Sight, group: int, tap
     peaked = (squares * sight.counts).log().clamp(min=0)
     same = (scores.alike.clamp(0, 1) * _roots(peaked)).exp() / torch.maximum(sight.counts[:, None], sight.counts)
     weights = sight.weights(same)
-    out = Signal(torch.einsum("abjk,jk->ab", weights, value.products))
+    # What two queries put on the same few values is alike by chance as often as two draws of so many numbers are.
+    fresh = value.fresh + 1 / max(1.0, sight.counts.mean().item() - 1)
+    out = Signal(torch.einsum("abjk,jk->ab", weights, value.products), fresh=fresh)
     shown = Signal((scores.within * (1 - 1 / sight.counts)).diag())
 
     def back() -> None:
-        value.gradients += group * torch.einsum("abjk,ab->jk", weights, out.gradients)
+        arriving = out.gradients.where(scores.within.max() < SATURATED**2, float("nan"))
+        value.gradients += group * torch.einsum("abjk,ab->jk", weights, arriving)
         # p (g·v - mean) is the whole gradient of a flat row; how much of it a peaked row passes on is known for
         # values that are independent of each other.
         alone = torch.einsum("aajj,aajj->a", weights, sight.apart(torch.eye(len(value.products), dtype=squares.dtype)))
-        passed = _roots(jacobians / alone.where(alone > 0, 1)) * d_v * out.gradients
+        passed = _roots(jacobians / alone.where(alone > 0, 1)) * d_v * arriving
         passed, values = passed[..., None, None] * weights, sight.apart(value.products)
         shown.gradients += (torch.einsum("aajj,aajj->a", passed, values) / sight.counts).diag()
         scores.back(passed, values)

@@ -102,7 +102,7 @@ class Fit(nn.Module):
         for role, signal in ((Role.QUERY, query), (Role.KEY, key), (Role.VALUE, value)):
             tape.note(self, role, signal)
         if self.score is None:
-            scores = scores_of_products(query, key, self.d_k, self.d_model, self.constant, sight, self.group)
+            scores = scores_of_products(query, key, self.d_k, self.constant, sight, self.group)
         else:
             scores = scores_of_sums(query, key, self.d_k, sight, self.group)
         scores = scores if self.cap is None else capped(scores, self.cap)

@@ -147,7 +147,7 @@ class LearnedTable(nn.Module):
 
     def expect(self, length: int, width: int) -> Signal:
         """The first `length` rows as a signal: independent of each other."""
-        return Signal(self.std**2 * torch.eye(length, dtype=torch.float64))
+        return Signal(self.std**2 * torch.eye(length, dtype=torch.float64), fresh=1 / width)
 
 
 @dataclass(frozen=True, kw_only=True)
