@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from surd.decode.ensemble import Ensemble
 from surd.errors import SurdError
 from surd.measure.inputs import Inputs
 from surd.measure.ledger import Ledger
@@ -13,7 +14,7 @@ from surd.recipe import Draft, Recipe, suggested, with_files
 from surd.recipe.file import values
 from surd.run.folder import Run
 from surd.run.translator import Translator
-from surd.run.use import opened
+from surd.run.use import opened, opened_together
 from surd.run.writer import Writer
 from surd.training.events import Event, Interrupted
 from surd.training.extend import extended
@@ -31,15 +32,22 @@ GIVEN = "given in Python"
 
 
 def load(
-    path: Path | str, *, device: "torch.device | None" = None, precision: Literal["auto", "bf16", "fp32"] = "auto"
+    path: Path | str | Sequence[Path | str],
+    *,
+    device: "torch.device | None" = None,
+    precision: Literal["auto", "bf16", "fp32"] = "auto",
 ) -> Translator | Writer:
     """The trained run in the folder `path`, ready to use: `load("en-de").translate(["A dog runs."])`.
 
     What was trained on pairs is a `Translator`, what was trained on running text a `Writer`. `device` is the best one
     when none is given; `precision` is the number format of the activations, `auto` being the faster of fp32 and bf16
-    there. A folder that is no run, is damaged or was written by a newer surd raises
-    `SurdError`.
+    there. Several folders in a list make one `Translator` of an ensemble, whose models write together. A folder that
+    is no run, is damaged or was written by a newer surd raises `SurdError`.
     """
+    if not isinstance(path, Path | str):
+        if not path:
+            raise SurdError("load: expected the folder of a run, or several, found an empty list")
+        return opened_together([Run.open(one) for one in path], device, precision)
     return opened(Run.open(path), device, precision)
 
 
@@ -57,7 +65,10 @@ def ledger(
     """
     if isinstance(model, Path | str):
         model = load(model, precision="fp32")
-    return weigh(model.model if isinstance(model, Translator | Writer) else model, inputs, loss)
+    subject = model.model if isinstance(model, Translator | Writer) else model
+    if isinstance(subject, Ensemble):
+        raise SurdError("ledger: an ensemble has several models, and a ledger is of one: load one of its runs")
+    return weigh(subject, inputs, loss)
 
 
 def train(
@@ -73,6 +84,7 @@ def train(
     minutes: float | None = None,
     seed: int | None = None,
     settings: Mapping[str, Any] | None = None,
+    from_run: Path | str | None = None,
     resume: Path | str | None = None,
     tell: Callable[[Event], object] | None = None,
 ) -> Translator | Writer:
@@ -83,8 +95,9 @@ def train(
     model. The new folder `out` receives the run. `dev` is held-out text, a list of one file or two; `recipe` a
     `Recipe`, a file or the name of a shipped one; `minutes` a time budget; `settings` changes single settings, as in
     `{"model.dropout": 0.2}`; `tell` is called with each event of `surd.training.events`, several a second. With
-    `resume`, a run is gone on with instead, and of the rest only `settings` and `tell` are allowed. Ctrl-C writes a
-    checkpoint before it is raised.
+    `from_run`, training begins with the weights of that run, whose vocabulary and architecture stand. With `resume`, a
+    run is gone on with instead, and of the rest only `settings` and `tell` are allowed. Ctrl-C writes a checkpoint
+    before it is raised.
     Mistakes in data or settings raise `SurdError` before anything is written.
     """
     told = tell or (lambda event: None)
@@ -98,7 +111,7 @@ def train(
             "task": task,
             "columns": columns,
         }
-        new |= {"recipe": recipe, "minutes": minutes, "seed": seed}
+        new |= {"recipe": recipe, "minutes": minutes, "seed": seed, "from_run": from_run}
         if wrong := [name for name, value in new.items() if value not in (None, ())]:
             raise SurdError(f"train: resume goes on with a run as it was begun: it does not go with {', '.join(wrong)}")
         folder = Path(resume)
@@ -110,8 +123,9 @@ def train(
             raise SurdError("train: out is missing: name the folder to make for the run")
         folder = Path(out)
         given = {"task": task, "data.columns": columns, "training.minutes": minutes, "seed": seed, **(settings or {})}
+        origin = None if from_run is None else Run.open(from_run)
         draft = _drafted(source, target, text, dev, recipe).with_values(given, GIVEN)
-        begun = partial(train_new, plan(draft), folder)
+        begun = partial(train_new, plan(draft, origin), folder)
     with stop_on_signal() as stop:
         for event in begun(stop=stop):
             told(event)

@@ -5,6 +5,7 @@ Every file `commands/NAME.py` that holds a function of its own name is the comma
 """
 
 import ast
+import errno
 import os
 import sys
 import traceback
@@ -17,6 +18,8 @@ from rich.console import Console
 from surd.errors import SurdError
 
 FAULT, BUG, INTERRUPTED, UNREAD = 2, 3, 130, 141
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+"""What the system says of a disk that is full or must not be written: for the user to mend, wherever it comes up."""
 COMMANDS = Path(__file__).parent / "commands"
 
 
@@ -36,7 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Python flushes standard output once more when it exits: give it somewhere to go.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return UNREAD
-    except Exception:
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in DISK:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # it may be what cannot be written
+            return _end(f"error: {error.filename or 'standard output'}: {str(error.strerror).lower()}", FAULT)
         return _end(f"{traceback.format_exc()}\nerror: this is a bug in surd, not a mistake of yours", BUG)
 
 

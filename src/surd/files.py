@@ -1,23 +1,80 @@
-"""Files: written whole or not at all, checked when read, and every failure named by its file."""
+"""Files: written whole or not at all, checked when read, and every failure named by its file.
+
+Whatever is written into a run's folder goes through five functions here (`open_file`, `write`, `sync`, `rename`,
+`sync_folder`): a test stops the writer at any of them.
+"""
 
 import hashlib
+import io
 import json
 import os
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from surd.errors import SurdError
 
 if TYPE_CHECKING:
     import torch
 
+_BINARY = getattr(os, "O_BINARY", 0)  # without it, Windows would translate line ends
+
+
+def open_file(path: Path | str, flags: int) -> int:
+    """A handle on a file, which is made if need be."""
+    return os.open(path, flags | os.O_CREAT | _BINARY, 0o666)
+
+
+def write(handle: int, data: bytes | memoryview) -> None:
+    """Writes all of `data`, however much of it the system takes at a time."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(handle, rest) :]
+
+
+def sync(handle: int) -> None:
+    """Waits until what was written is on the disk."""
+    os.fsync(handle)
+
+
+def rename(old: Path | str, new: Path | str) -> None:
+    """Moves a file or folder; a file at `new` is replaced in the same instant."""
+    os.replace(old, new)
+
+
+def sync_folder(folder: Path | str) -> None:
+    """Waits until a folder's list of names is on the disk."""
+    if os.name == "nt":
+        return  # Windows has no handle for a folder, and orders its renames itself
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
 
 def write_atomic(path: Path | str, data: bytes) -> None:
     """Writes `data` so that at every moment, a power cut included, `path` holds all of the old or all of the new."""
-    with replacing(path) as temporary, temporary.open("wb") as file:
-        file.write(data)
+    with replacing(path) as temporary, _opened(temporary, os.O_WRONLY | os.O_TRUNC) as handle:
+        write(handle, data)
+
+
+def append(path: Path | str, data: bytes) -> None:
+    """Appends `data` in one write: a kill can shorten it, never mix it with something else."""
+    with _named(path), _opened(path, os.O_WRONLY | os.O_APPEND) as handle:
+        write(handle, data)
+
+
+def flush(path: Path | str) -> None:
+    """Waits until all that was appended to a file is on the disk."""
+    with _named(path), _opened(path, os.O_RDWR) as handle:
+        sync(handle)
+
+
+def create(path: Path | str) -> BinaryIO:
+    """A new file, to be written bit by bit; it is on the disk once it is closed."""
+    return io.BufferedWriter(_Written(path), buffer_size=1 << 16)
 
 
 def write_json(path: Path | str, value: Any) -> None:
@@ -30,7 +87,7 @@ def read_json(path: Path | str) -> Any:
     data = read_bytes(path)
     try:
         return json.loads(data)
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also numbers of thousands of digits, and thousands of brackets
         raise SurdError(f"{path}: damaged, not JSON ({error})") from None
 
 
@@ -42,11 +99,29 @@ def read_bytes(path: Path | str) -> bytes:
 
 def save_tensors(path: Path | str, tensors: "Mapping[str, torch.Tensor]", metadata: Mapping[str, str]) -> None:
     """Writes tensors as safetensors, atomically; the caller passes a tied tensor under one of its names."""
-    from safetensors.torch import save_file
+    # safetensors itself writes by other means, or needs all of it once more in memory. Its format, version 0.x: length
+    # of the header, header (JSON, padded to 8 bytes), the tensors without gaps, the widest types first.
+    order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    end = 0
+    for name in order:
+        tensor, begin = tensors[name], end
+        end += tensor.numel() * tensor.element_size()
+        kind = _safetensors_type(tensor.dtype)
+        header[name] = {"dtype": kind, "shape": list(tensor.shape), "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    with replacing(path) as temporary, _opened(temporary, os.O_WRONLY | os.O_TRUNC) as handle:
+        write(handle, len(text).to_bytes(8, "little") + text)
+        for name in order:
+            write(handle, tensor_bytes(tensors[name]))
 
-    whole = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-    with replacing(path) as temporary:
-        save_file(whole, temporary, dict(metadata))
+
+def tensor_bytes(tensor: "torch.Tensor") -> memoryview:
+    """The numbers of a tensor as they lie in memory, row by row."""
+    import torch
+
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
 def load_tensors(path: Path | str, device: str = "cpu") -> "dict[str, torch.Tensor]":
@@ -79,9 +154,10 @@ def replacing(path: Path | str) -> Generator[Path]:
     try:
         with _named(path):
             yield temporary
-            _flush(temporary)
-            temporary.replace(target)
-            _flush(target.parent)
+            with _opened(temporary, os.O_RDWR) as handle:
+                sync(handle)
+            rename(temporary, target)
+            sync_folder(target.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -107,12 +183,41 @@ def _named(path: Path | str) -> Generator[None]:
         raise SurdError(f"{path}: {(error.strerror or str(error)).lower()}") from error
 
 
-def _flush(path: Path) -> None:
-    """Waits until a file, or a folder's list of names, is on the disk."""
-    if path.is_dir() and os.name == "nt":
-        return  # Windows has no handle for a folder, and orders its renames itself
-    handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+@contextmanager
+def _opened(path: Path | str, flags: int) -> Generator[int]:
+    handle = open_file(path, flags)
     try:
-        os.fsync(handle)
+        yield handle
     finally:
         os.close(handle)
+
+
+class _Written(io.RawIOBase):
+    """The unbuffered end of a file that is being written."""
+
+    def __init__(self, path: Path | str) -> None:
+        self._handle = open_file(path, os.O_WRONLY | os.O_TRUNC)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        write(self._handle, data)
+        return memoryview(data).nbytes
+
+    def close(self) -> None:
+        if not self.closed:
+            try:
+                sync(self._handle)
+            finally:
+                os.close(self._handle)
+                super().close()
+
+
+def _safetensors_type(dtype: "torch.dtype") -> str:
+    """How safetensors spells a type."""
+    import torch
+
+    names = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+    names |= {torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8"}
+    return (names | {torch.uint8: "U8", torch.bool: "BOOL"})[dtype]

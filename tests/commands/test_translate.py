@@ -1,8 +1,12 @@
 """`surd translate`, as a user starts it: data on standard output, talk on standard error."""
 
 import io
+import json
+import select
+import subprocess
 import sys
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 from run.tiny import WORDS, tiny_run, write_lines
@@ -29,9 +33,11 @@ def test_standard_input_to_standard_output(
     type_in(monkeypatch, "\N{ZERO WIDTH NO-BREAK SPACE}cat\r\n\ndog\u2028dog\ntomato".encode())
     assert main(["translate", str(run.folder)]) == 0
     out, err = capfdbinary.readouterr()
-    expected = surd.load(run.folder).translate(["cat", "", "dog\u2028dog", "tomato"])
+    with pytest.warns(UserWarning, match="line 3: symbols that the model has never seen"):
+        expected = surd.load(run.folder).translate(["cat", "", "dog\u2028dog", "tomato"])
     assert out.decode() == "".join(f"{line}\n" for line in expected)
-    assert expected[1] == "" and err == b""
+    assert expected[1] == ""
+    assert err.decode() == "warning: line 3: symbols that the model has never seen, which it reads as ⁇\n"
 
 
 def test_a_file_to_a_file_with_scores(run: Run, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
@@ -65,7 +71,120 @@ def test_a_long_line_is_named_on_standard_error(
     assert main(["translate", str(run.folder), str(source)]) == 0
     out, err = capfdbinary.readouterr()
     assert out.count(b"\n") == 2
-    assert err.startswith(b"warning: line 2: longer than what the model was trained on: its last 8 tokens")
+    assert err == b"warning: line 2: longer than what the model was trained on: translated in 3 parts\n"
+
+
+def test_a_line_of_a_hundred_thousand_characters_is_one_line_and_one_warning(
+    run: Run, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    lines = ["cat", ("tomato " * 20_000)[:100_000], "dog"]
+    source = str(write_lines(tmp_path / "words", lines))
+    assert main(["translate", str(run.folder), source, "--greedy"]) == 0
+    out, err = capfdbinary.readouterr()
+    answers = surd.load(run.folder).translate(["cat", "tomato", "dog"], beam=1)
+    cat, long, dog = out.decode().removesuffix("\n").split("\n")
+    assert (cat, dog) == (answers[0], answers[2])
+    # No two whole words fit together, so it is the answer to each of them, with blanks between.
+    assert long.startswith(" ".join([answers[1]] * (lines[1].count("tomato") - 1)))
+    assert err.decode() == "warning: line 2: longer than what the model was trained on: translated in 14,285 parts\n"
+
+
+class Talk:
+    """`surd translate` in a process of its own, with which one talks line by line."""
+
+    def __init__(self, run: Run, *options: str) -> None:
+        words = [sys.executable, "-m", "surd", "translate", str(run.folder), *options]
+        self.process = subprocess.Popen(words, stdin=PIPE, stdout=PIPE, stderr=PIPE, bufsize=0)
+        assert self.process.stdin and self.process.stdout and self.process.stderr
+        self._in, self._out, self._err = self.process.stdin, self.process.stdout, self.process.stderr
+
+    def say(self, text: str) -> None:
+        self._in.write(text.encode())
+
+    def hear(self) -> str:
+        """The next line; when none has come after long, none will."""
+        heard = b""
+        while not heard.endswith(b"\n"):
+            assert select.select([self._out], [], [], 240)[0], "no answer, the next line is waited for"
+            heard += self._out.read(1)
+        return heard.decode()
+
+    def end(self) -> tuple[int, str, str]:
+        """Exit status, and the rest of what is said."""
+        self._in.close()
+        rest = self._out.read().decode(), self._err.read().decode()
+        self._out.close()
+        self._err.close()
+        return self.process.wait(), *rest
+
+
+def test_a_line_in_an_open_pipe_is_answered_before_the_next_is_written(run: Run) -> None:
+    expected = surd.load(run.folder).translate(WORDS[:4])
+    talk = Talk(run)
+    talk.say("cat\n")
+    assert talk.hear() == f"{expected[0]}\n"
+    talk.say("dog\r\ntoma")
+    assert talk.hear() == f"{expected[1]}\n"
+    talk.say("to\n")
+    assert talk.hear() == f"{expected[2]}\n"
+    talk.say("read")
+    assert talk.end() == (0, f"{expected[3]}\n", "")
+
+
+def test_what_came_before_a_bad_line_of_a_pipe_is_answered(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    type_in(monkeypatch, b'{"w": "cat"}\n{"w": "dog"}\n{"w": \n{"w": "a"}\n')
+    assert main(["translate", str(run.folder), "--json", "w"]) == 2
+    out, err = capfdbinary.readouterr()
+    assert [json.loads(line)["w"] for line in out.splitlines()] == ["cat", "dog"]
+    assert err.startswith(b"error: standard input, line 3: not JSON (Expecting value") and err.count(b"\n") == 1
+
+
+def test_a_column_of_a_tsv_is_translated_and_all_columns_are_kept(
+    run: Run, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    lines = ["1\tcat\tx\u2028y", "", "2\t\t", "3\tdog\t"]
+    source = str(write_lines(tmp_path / "words.tsv", lines))
+    assert main(["translate", str(run.folder), source, "--column", "2"]) == 0
+    cat, dog = surd.load(run.folder).translate(["cat", "dog"])
+    out, err = capfdbinary.readouterr()
+    assert out.decode() == f"1\tcat\tx\u2028y\t{cat}\n\n2\t\t\t\n3\tdog\t\t{dog}\n"
+    assert err == b""
+    assert main(["translate", str(run.folder), source, "--column", "4"]) == 2
+    err = capfdbinary.readouterr().err.decode()
+    assert err.startswith(f"error: {source}, line 1: expected at least 4 columns with a tab between them, found 3 (3 ")
+
+
+def test_a_key_of_json_lines_is_translated_and_all_keys_are_kept(
+    run: Run, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    lines = ['{"id": 1.0, "word": "cat"}', '{"word":"dog","id":2}']
+    source = str(write_lines(tmp_path / "words.jsonl", lines))
+    assert main(["translate", str(run.folder), source, "--json", "word", "--scores"]) == 0
+    found = surd.load(run.folder).translate(["cat", "dog"], scores=True)
+    out = capfdbinary.readouterr().out.decode().splitlines()
+    for line, before, (text, score) in zip(out, lines, found, strict=True):
+        assert line.startswith(before.removesuffix("}"))
+        added = {"score": pytest.approx(score, abs=1e-4), "translation": text}
+        assert json.loads(line) == json.loads(before) | added
+    write_lines(tmp_path / "words.jsonl", [*lines, "{}"])
+    assert main(["translate", str(run.folder), source, "--json", "word", "--output", str(tmp_path / "out")]) == 2
+    assert capfdbinary.readouterr().err.decode() == f'error: {source}, line 3: there is no key "word", found none\n'
+    assert not (tmp_path / "out").exists()
+
+
+def test_placeholders_that_get_lost_are_counted_at_the_end(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    run = tiny_run(tmp_path / "run", symbols=("<url>",))
+    source = str(write_lines(tmp_path / "words", ["cat <url>", "dog", "<url><url>"]))
+    assert main(["translate", str(run.folder), source]) == 0
+    err = capfdbinary.readouterr().err.decode()
+    assert err == (
+        "warning: 2 lines, the first of them line 1: placeholders of the source are missing in the output: "
+        '"<url>" 3 times\n'
+    )
 
 
 @pytest.mark.parametrize("kind", ["input", "path", "encoding", "piped encoding"])

@@ -1,5 +1,6 @@
 """The survey: every cause counted with examples, nothing held out that is trained on, and too little refused."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -147,10 +148,38 @@ def test_the_sample_is_bounded_and_spread_over_the_corpus(tmp_path: Path, monkey
 
 
 def test_a_corpus_that_changes_between_two_readings_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.tsv"
     found = surveyed(tmp_path, pairs(20))
-    tsv(tmp_path / "pairs.tsv", pairs(25))
-    with pytest.raises(SurdError, match="changed while being read: 20 pairs, then 25"):
+    before = path.stat()
+    tsv(path, pairs(25))
+    with pytest.raises(SurdError, match=rf"changed while it was being read \({before.st_size:,} bytes at first, now "):
         list(found.kept())
+    tsv(path, pairs(20))
+    with pytest.raises(SurdError, match="written to, or replaced"):
+        list(found.kept())
+    path.unlink()
+    with pytest.raises(SurdError, match="is gone"):
+        list(found.kept())
+
+
+def test_a_change_that_no_file_system_tells_is_found_by_the_number_of_pairs(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.tsv"
+    found = surveyed(tmp_path, pairs(20))
+    before = path.stat()
+    path.write_bytes(path.read_bytes()[:-2] + b"\n\n")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(SurdError, match="changed while being read: 20 pairs, then 21"):
+        list(found.kept())
+
+
+def test_a_final_survey_is_read_as_before_and_holds_a_byte_a_pair(tmp_path: Path) -> None:
+    found = surveyed(tmp_path, pairs(50))
+    rows = list(found.kept())
+    assert list(found.final().kept()) == rows and len(rows) == 50
+    arrays = [*found.scan.characters, found.scan.sources, found.scan.fates]
+    assert sum(array.nbytes for array in arrays) == 0 and found.fates.nbytes == 50
+    with pytest.raises(AssertionError, match="final"):
+        found.without_copies()
 
 
 def test_copies_are_as_likely_in_the_sample_as_other_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

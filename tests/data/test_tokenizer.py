@@ -71,6 +71,80 @@ def test_what_is_unknown_is_marked() -> None:
     assert bare.decode(bare.encode("rot☃")) == "rot⁇"
 
 
+def test_bytes_take_256_pieces_and_leave_nothing_unknown() -> None:
+    text = "🤷🏽 שלום ﷽ \U0010ffff"
+    for kind in (BPE, Unigram):
+        full, bare = (learn(kind(size=500, byte_fallback=flag), LINES, fit=True) for flag in (True, False))
+        assert full.decode(full.encode(text)) == text and UNK not in full.encode(text)
+        assert UNK in bare.encode(text)
+        assert full.encode("🤷")[-4:] == [full.encode("🤷")[-4] + gap for gap in (0, -81, -76, -57)], "f0 9f a4 b7"
+    rare = [*LINES * 40, "☃"]
+    common, all_ = (learn(BPE(size=500, coverage=share), rare) for share in (0.9995, 1.0))
+    assert len(all_.encode("☃")) == 1 + 1 and len(common.encode("☃")) == 1 + 3, "left to bytes, or a piece of its own"
+
+
+SYMBOLS = ("<url>", "<url", "a,b", '"q', "§", "{{x}}")
+WITH_SYMBOLS = {part.kind: learn(part, LINES, symbols=SYMBOLS) for part in KINDS}
+HOLDING = st.lists(st.sampled_from([*SYMBOLS, "rot", " ", "<", "url>", "☃", "▁"]), max_size=8).map("".join)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "characters"])
+@given(text=HOLDING)
+@example(text="<url><urlx<url>")
+def test_symbols_are_never_split(kind: str, text: str) -> None:
+    tokenizer = WITH_SYMBOLS[kind]
+    ids = tokenizer.encode(text)
+    own = {symbol: tokenizer.encode(symbol)[-1] for symbol in SYMBOLS}
+    assert all(tokenizer.decode([token]) == symbol for symbol, token in own.items()) and len({*own.values()}) == 6
+    if kind != "characters":
+        assert tokenizer.decode(ids) == text
+    counts = {symbol: text.count(symbol) for symbol in SYMBOLS}
+    counts["<url"] -= counts["<url>"]
+    assert {symbol: ids.count(token) for symbol, token in own.items()} == counts
+
+
+def test_symbols_to_words_are_words_of_their_own() -> None:
+    words = learn(Words(minimum_count=2, limit=3), ["a b a b b c"], symbols=("<url>", "<num>"))
+    assert words.size == 4 + 3
+    assert words.encode("b <url> a <num>")[1::2] == [4, 5] and words.decode(words.encode("<url> b")) == "<url> b"
+    assert words.encode("a <url>.")[-1] == UNK
+    assert learn(Words(limit=1), ["a b"], symbols=("<url>", "<num>")).size == 4 + 2
+
+
+@pytest.mark.parametrize("kind", WITH_SYMBOLS)
+def test_symbols_are_saved(tmp_path: Path, kind: str) -> None:
+    TokenizerPair(WITH_SYMBOLS[kind], WITH_SYMBOLS[kind]).save(tmp_path)
+    loaded = TokenizerPair.load(tmp_path).source
+    assert equal(loaded, WITH_SYMBOLS[kind])
+    assert loaded.encode("rot <url> x") == WITH_SYMBOLS[kind].encode("rot <url> x")
+
+
+@pytest.mark.parametrize(
+    ("symbols", "message"),
+    [
+        (["<url>", "<num>", "<url>"], 'symbols: "<url>" is listed twice: name each symbol once'),
+        (["a b"], 'symbols: "a b": expected a symbol without blanks'),
+        (["a\u00a0b"], "expected a symbol without blanks"),
+        (["\x07"], "expected a symbol without blanks and control characters"),
+        ([""], 'symbols: expected text such as "<url>", found ""'),
+        (["</s>"], 'symbols: "</s>" is what SentencePiece calls a piece of its own'),
+        (["<0x0A>"], "a piece of its own"),
+        (["e\u0301"], "all text is composed"),
+    ],
+)
+def test_symbols_that_cannot_be_are_refused(symbols: list[str], message: str) -> None:
+    with pytest.raises(Faults) as caught:
+        structure(Tokenizers, {"symbols": symbols})
+    assert message in str(caught.value)
+    assert len(caught.value.lines) == 1
+
+
+def test_symbols_count_as_pieces() -> None:
+    with pytest.raises(SurdError, match=r"^size: this data allows at least [\d,]+ pieces, found 320; ask for"):
+        learn(BPE(size=320), LINES, symbols=[f"<{number}>" for number in range(60)])
+    assert learn(BPE(size=320), LINES, fit=True, symbols=[f"<{number}>" for number in range(60)]).size > 320
+
+
 def test_a_no_break_space_does_not_separate_words() -> None:
     words = learn(Words(), ["10\u00a0km weit"])
     assert words.encode("10\u00a0km  weit") == words.encode("10\u00a0km weit") and words.size == 6
@@ -110,7 +184,7 @@ def test_settings_that_cannot_be_meant() -> None:
         BPE(size=100, coverage=0.5)
     assert caught.value.lines == (
         "size: expected at least 261 (special ids, bytes and one piece), found 100",
-        "coverage: expected a share between 0.9 and 1, found 0.5",
+        "coverage: expected a share between 0.98 and 1, found 0.5",
     )
     with pytest.raises(SurdError, match=r"^joint: one vocabulary for both sides needs the same tokenizer"):
         Tokenizers(joint=True, source=Characters(), target=Words())

@@ -6,8 +6,10 @@ import torch
 import torch.nn.functional as F
 from parity.marian import to_marian
 
+from surd.decode.alignment import aligned, source_weights
 from surd.decode.decoding import Decoding, Hypothesis
-from surd.decode.generate import generate
+from surd.decode.generate import Wishes, generate, generate_unlooped
+from surd.decode.loops import most_repeats
 from surd.models.seq2seq import Architecture, Seq2Seq
 from surd.nn.norm import NormOrder
 from surd.nn.position import Sinusoidal
@@ -134,8 +136,12 @@ def test_against_hugging_face(trained: Seq2Seq, state: str, length_penalty: floa
 
 
 @torch.no_grad()
-def marian_beam(marian, sources: list[list[int]], length_penalty: float) -> list[tuple[tuple[int, ...], float]]:
+def marian_beam(
+    marian, sources: list[list[int]], length_penalty: float, prefixes: list[list[int]] | None = None
+) -> list[tuple[tuple[int, ...], float]]:
+    """Prefixes, where there are any, are of one length."""
     padded = Ragged.from_lists(sources).padded()
+    begun = {} if prefixes is None else {"decoder_input_ids": torch.tensor([[BOS, *prefix] for prefix in prefixes])}
     found = marian.generate(
         input_ids=padded,
         attention_mask=(padded != PAD).long(),
@@ -143,10 +149,72 @@ def marian_beam(marian, sources: list[list[int]], length_penalty: float) -> list
         do_sample=False,
         early_stopping="never",
         length_penalty=length_penalty,
-        max_new_tokens=LIMIT,
+        max_new_tokens=LIMIT if prefixes is None else LIMIT - len(prefixes[0]),
+        **begun,
         suppress_tokens=[PAD, BOS],  # as ours: never generated, their probability kept
         output_scores=True,
         return_dict_in_generate=True,
     )
     tokens = [tuple(token for token in row[1:] if token not in (PAD, EOS)) for row in found.sequences.tolist()]
     return list(zip(tokens, found.sequences_scores.tolist(), strict=True))
+
+
+@torch.no_grad()
+def test_a_prefix_against_hugging_face(trained: Seq2Seq):
+    """Without a length penalty, for theirs counts the length behind the prefix alone, and ours that of the output."""
+    generator = torch.Generator().manual_seed(4)
+    begun = sentences(100, generator, 3, 12)
+    sources = [[*tokens, EOS] for tokens in begun]
+    # What it expects, and something that it does not.
+    prefixes = [[tokens[-1], tokens[-2]] if number % 2 else tokens[:2] for number, tokens in enumerate(begun)]
+    settings = Decoding(beam=4, length_penalty=0.0, factor=0.0, extra=LIMIT)
+    wishes = Wishes(prefixes=prefixes)
+    ours = [hypotheses[0] for hypotheses in generate(trained, sources, settings, wishes=wishes)]
+    theirs = marian_beam(to_marian(trained), sources, 0.0, prefixes)
+    same = 0
+    for source, prefix, our, (tokens, score) in zip(sources, prefixes, ours, theirs, strict=True):
+        given = log_probability(trained, source, Hypothesis(tuple(prefix), 0.0, 0.0, ended=False))
+        assert our.tokens[:2] == tuple(prefix) == tokens[:2]
+        assert our.log_probability == pytest.approx(log_probability(trained, source, our), abs=1e-4)
+        assert our.score >= given + score - 1e-4
+        same += our.tokens == tokens
+    assert same >= 99
+
+
+def test_attention_is_that_of_hugging_face(trained: Seq2Seq):
+    """And the alignment read off it is what the model was taught: the output is the source backwards."""
+    generator = torch.Generator().manual_seed(5)
+    inputs = sentences(60, generator, 1, 12)
+    sources = [[*tokens, EOS] for tokens in inputs]
+    outputs = [tokens[::-1] for tokens in inputs]
+    found = source_weights(trained, sources, outputs)
+    source, target = Ragged.from_lists(sources), Ragged.from_lists([[BOS, *tokens[:-1]] for tokens in outputs])
+    attentions = to_marian(trained)(
+        input_ids=source.padded(),
+        attention_mask=source.layout.real.long(),
+        decoder_input_ids=target.padded(),
+        output_attentions=True,
+    ).cross_attentions
+    for number, (own, tokens) in enumerate(zip(found, inputs, strict=True)):
+        assert own.shape == (len(tokens), len(tokens) + 1)
+        theirs = attentions[-1][number].mean(0)[: len(tokens), : len(tokens) + 1]
+        torch.testing.assert_close(own, theirs, atol=1e-5, rtol=0)
+    right = total = 0
+    for own, tokens in zip(found, inputs, strict=True):
+        words = list(range(len(tokens)))
+        right += sum(i + j == len(tokens) - 1 for i, j in aligned(own, words, words))
+        total += len(tokens)
+    assert right >= total / 2, f"{right} of {total}, after so little training; by chance one in seven"
+
+
+def test_only_what_goes_in_circles_is_touched_by_the_guard(trained: Seq2Seq):
+    sources = [[*tokens, EOS] for tokens in sentences(100, torch.Generator().manual_seed(6))]
+    for settings in (Decoding(beam=1), Decoding(beam=4)):
+        before = generate(trained, sources, settings)
+        after, looped = generate_unlooped(trained, sources, settings)
+        assert len(looped) <= 2, "it has learnt something"
+        for number, (old, new) in enumerate(zip(before, after, strict=True)):
+            if number in looped:
+                assert most_repeats(old[0].tokens) > 8 > 3 > most_repeats(new[0].tokens)
+            else:
+                assert new == old

@@ -16,6 +16,8 @@ ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted(path for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 OPTIONS = {
     "train": ROOT / "docs" / "training.md",
+    "average": ROOT / "docs" / "training.md",
+    "info": ROOT / "docs" / "training.md",
     "translate": ROOT / "docs" / "use.md",
     "generate": ROOT / "docs" / "language.md",
     "lab": ROOT / "docs" / "lab" / "README.md",
@@ -67,6 +69,18 @@ def test_an_option_that_a_page_names_exists(path: Path) -> None:
     for line in re.findall(r"surd (\w+)([^`\n]*)", path.read_text(encoding="utf-8")):
         if line[0] in OPTIONS:
             assert set(re.findall(r"(?<=\s)--[a-z-]+", line[1])) <= options(line[0]) | {"--help"}, line
+
+
+FOREIGN = {"--help", "--version", "--ignore"}
+"""Options that are not of a single command, or of other programs."""
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_an_option_that_stands_by_itself_is_one_of_some_command(path: Path) -> None:
+    known = FOREIGN.union(*map(options, OPTIONS))
+    prose = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    named = {word for code in re.findall(r"`([^`\n]+)`", prose) for word in re.findall(r"(?<!\S)--[a-z][a-z-]*", code)}
+    assert named <= known
 
 
 def test_the_tables_of_settings_and_recipes_are_current() -> None:

@@ -55,6 +55,10 @@ CASES = {
     "training.schedule={kind='paper', factor=0}": "training.schedule.factor: expected more than 0, found 0.0",
     "training.schedule={kind='cosine', floor=2}": "training.schedule.floor: expected a share from 0 to 1, found 2.0",
     "training.schedule={kind='cosine', steps=9, warmup=9}": "training.schedule.steps and training.schedule.warmup:",
+    "training.schedule={kind='cosine', steps=4000, warmup=9}": "training.schedule.steps and training.steps: the rate",
+    "model.position={kind='learned', length=533}": (
+        "model.position.length and decode.factor and decode.extra: 533 positions for outputs of up to 534 tokens"
+    ),
     "decode.beam=0": "decode.beam: expected at least 1, found 0",
 }
 
@@ -108,6 +112,8 @@ TEXT_CASES = {
     "sample.temperature=-1": "sample.temperature: expected a number of at least 0, found -1.0",
     "sample.top_k=0": "sample.top_k: expected at least 1, found 0",
     "sample.top_p=2": "sample.top_p: expected a share above 0 and up to 1, found 2.0",
+    "sample={temperature=0.0, top_k=3}": "sample.temperature and sample.top_k: a temperature of 0 takes",
+    "sample={temperature=0.0, top_p=0.5}": "sample.temperature and sample.top_p: a temperature of 0 takes",
     "sample.max_length=0": "sample.max_length: expected at least 1, found 0",
     "model.d_model=65": "model.d_model: model.position = sinusoidal needs an even width",
     "data.source=pairs.tsv": "data.source: a language model learns from running text",
@@ -156,6 +162,11 @@ def test_a_held_out_file_and_a_held_out_share_of_a_text_exclude_each_other():
 def test_a_training_needs_an_end():
     messages = [found.message for found in contradictions(Recipe(task="translation", data=SOUND.data))]
     assert messages == ["training.steps and training.minutes: nothing says when to stop: give one of the two"]
+
+
+def test_a_schedule_that_ends_with_the_training_or_above_zero_is_no_contradiction():
+    for schedule in ("{kind='cosine', steps=5000}", "{kind='cosine', steps=4000, floor=0.1}", "{kind='cosine'}"):
+        assert contradictions(override(SOUND, [f"training.schedule={schedule}"])) == []
 
 
 def test_the_width_of_a_head_need_not_divide_the_model():

@@ -218,3 +218,12 @@ def test_inflection_is_in_characters(tmp_path):
     assert (recipe.task, recipe.tokenizer.joint, recipe.tokenizer.source.kind) == ("transduction", True, "characters")
     assert "letter pairs" in reasons["task"]
     assert recipe.data == DataSettings(source=str(tmp_path / "pairs.tsv"))
+
+
+def test_learnt_positions_reach_as_far_as_outputs_may(tmp_path):
+    found = surveyed(tmp_path, sounds())
+    recipe, reasons = derive(found, Draft().with_words(["model.position=learned", "training.steps=500"]))
+    assert recipe.model.position.length == recipe.decode.limit(recipe.data.max_length + 1)
+    assert reasons["model.position.length"].startswith("outputs may have")
+    given = Draft().with_words(["model.position={kind='learned', length=600}", "training.steps=500"])
+    assert derive(found, given)[0].model.position.length == 600

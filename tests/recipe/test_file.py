@@ -110,11 +110,11 @@ def language_recipes(draw: st.DrawFn) -> Recipe:
     )
     sampling = st.builds(
         Sampling,
-        temperature=st.floats(0, 10),
+        temperature=st.floats(0.001, 10),
         top_k=st.none() | counts,
         top_p=st.floats(0.01, 1),
         max_length=counts,
-    )
+    ) | st.builds(Sampling, temperature=st.just(0.0), max_length=counts)
     return replace(
         pairs,
         task="language",

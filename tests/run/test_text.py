@@ -8,9 +8,12 @@ from run.tiny import PHONES, WORDS, tiny_run
 
 from surd.decode.decoding import Decoding
 from surd.decode.generate import generate
+from surd.decode.sample import Sampling
 from surd.nn.ragged import Ragged
 from surd.nn.special import BOS, EOS
-from surd.run.text import Scribe, one_line
+from surd.run.outputs import one_line
+from surd.run.request import PLAIN, Request
+from surd.run.text import Scribe
 
 DECODING = Decoding(beam=2, factor=0.5, extra=2)
 
@@ -27,15 +30,17 @@ def test_an_answer_is_the_best_hypothesis_as_text(scribe: Scribe) -> None:
         [[hypothesis]] = generate(scribe.model, [ids], DECODING)
         assert answer.text == scribe.tokenizers.target.decode(hypothesis.tokens)
         assert answer.score == pytest.approx(hypothesis.score, abs=1e-5)
-        assert answer.cut == 0
+        assert answer.parts == 1
 
 
-def test_empty_lines_stay_empty_and_do_not_touch_the_model(scribe: Scribe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_lines_stay_empty_and_do_not_touch_the_model(scribe: Scribe) -> None:
     lines = ["", "cat", "   ", "dog", "\t", ""]
     answers = list(scribe.answer(lines, DECODING, 100))
     assert [bool(answer.text) for answer in answers] == [False, True, False, True, False, False]
-    monkeypatch.setattr("surd.run.text.generate", None)
-    assert [answer.text for answer in scribe.answer(["", " "], DECODING, 100)] == ["", ""]
+    without = Scribe(model=None, tokenizers=scribe.tokenizers, longest=scribe.longest)
+    for request in (PLAIN, Request(align=True, guard=False), Request(sampling=Sampling(), n_best=2)):
+        answers = list(without.answer(["", " "], DECODING, 100, request=request, prefixes="K"))
+        assert [answer.text for answer in answers] == ["", ""]
     assert list(scribe.answer([], DECODING, 100)) == []
 
 
@@ -56,11 +61,16 @@ def test_input_is_read_as_it_is_needed(scribe: Scribe) -> None:
     assert len({next(answers).text for _ in range(10)}) == 1
 
 
-def test_a_long_line_is_cut_and_says_so(scribe: Scribe) -> None:
-    short, long = scribe.answer(["tomatoto", "tomatotocat"], DECODING, 100)
-    assert (short.cut, long.cut) == (0, 3)
-    assert long.text == short.text
-    assert "last 3 tokens were left out" in long.cut_warning
+def test_a_long_line_is_translated_in_parts_and_says_so(scribe: Scribe) -> None:
+    whole, other, long = scribe.answer(["tomatoto", "cat", "tomatotocat"], DECODING, 100)
+    assert (whole.parts, long.parts) == (1, 2)
+    assert long.text == f"{whole.text} {other.text}".strip()
+    assert "translated in 2 parts" in long.parts_warning
+    total = sum(
+        generate(scribe.model, [[*scribe.tokenizers.source.encode(word), EOS]], DECODING)[0][0].log_probability
+        for word in ("tomatoto", "cat")
+    )
+    assert total / long.score == pytest.approx(round(total / long.score), abs=1e-3), "the mean over all tokens"
 
 
 def test_nll_is_that_of_each_pair_alone(scribe: Scribe) -> None:

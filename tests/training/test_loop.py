@@ -10,7 +10,7 @@ from training.tiny import tiny, write_pairs
 
 from surd.errors import SurdError
 from surd.nn.feedforward import FeedForwardLayer
-from surd.training import loop
+from surd.training import session
 from surd.training.checkpoint import Checkpoints, Evaluation
 from surd.training.events import Alarmed, Evaluated, Event, Finished, Progress, Verdict, Weighed
 from surd.training.loop import better
@@ -40,13 +40,13 @@ def test_patience_ends_a_training_that_stands_still(tmp_path: Path) -> None:
 def test_a_loss_that_is_not_a_number_stops_and_keeps_the_last_good_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step, taken = loop.train_step, []
+    step, taken = session.train_step, []
 
     def broken(*arguments: object) -> object:
         taken.append(step(*arguments))
         return replace(taken[-1], loss=float("nan"), finite=len(taken) < 8)
 
-    monkeypatch.setattr(loop, "train_step", broken)
+    monkeypatch.setattr(session, "train_step", broken)
     with pytest.raises(SurdError, match=r"stopped at step 8: the loss is not a number.*checkpoint of step 5 is good"):
         run_all(tmp_path, "training.steps=20")
     assert Checkpoints(tmp_path / "run" / "checkpoints").steps() == [5]

@@ -7,12 +7,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from surd.commands.translate import standard_input
 from surd.errors import SurdError
 
 if TYPE_CHECKING:
     from surd.run.writer import Passage
 
+PROMPTS = 1024
+"""Lines of standard input that are read at once."""
 RULE = "---"
 """Stands between two texts of several lines."""
 
@@ -80,7 +81,11 @@ def given_prompts(prompt: str | None) -> list[str]:
         except UnicodeEncodeError:
             raise SurdError("--prompt: not UTF-8") from None
         return [prompt]
-    return ([] if sys.stdin.isatty() else list(standard_input())) or [""]
+    if sys.stdin.isatty():
+        return [""]
+    from surd.commands.lines import standard_input
+
+    return [line for chunk in standard_input(PROMPTS) for line in chunk] or [""]
 
 
 def rendered(passages: "list[Passage]", json: bool, by_line: bool) -> Iterator[str]:

@@ -32,7 +32,9 @@ def train(
     minutes: float | None = None,
     seed: int | None = None,
     plan: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    origin: Annotated[Path | None, Parameter(name="--from")] = None,
     resume: Path | None = None,
+    verify: Annotated[bool, Parameter(negative="", show_default=False)] = False,
 ) -> int:
     """Trains on pairs of text (two files, one TSV or JSON lines) or, with --text, a language model on running text.
 
@@ -59,22 +61,28 @@ def train(
         Start of all random choices.
     plan
         Print data report, recipe and expected time; write nothing.
+    origin
+        Begin with the weights of this run: its task, vocabulary and architecture stay, its schedule starts anew.
     resume
         Go on with the training in this folder; with training.steps=N or training.patience=N also beyond its end.
+    verify
+        With --resume: go from the older checkpoint to the newer one again, compare every bit, and change nothing.
     """
     paths, settings = sorted_words([*words])
     held_out, more = sorted_words(dev or [])
     settings += more
     if resume is not None:
         given = {"files": paths, "--out": out, "--text": text, "--dev": held_out, "--task": task, "--columns": columns}
-        given |= {"--recipe": recipe, "--minutes": minutes, "--seed": seed, "--plan": plan}
+        given |= {"--recipe": recipe, "--minutes": minutes, "--seed": seed, "--plan": plan, "--from": origin}
         if wrong := [name for name, value in given.items() if value not in (None, False, [])]:
             raise SurdError(f"--resume goes on with a run as it was begun: it does not go with {', '.join(wrong)}")
-        return go_on(resume, settings)
+        return verified(resume, settings) if verify else go_on(resume, settings)
+    if verify:
+        raise SurdError("--verify goes with --resume RUN: it replays a part of a training that was begun before")
     draft = drafted(paths, text, held_out, recipe, settings, task=task, columns=columns, minutes=minutes, seed=seed)
     if out is None and not plan:
         raise SurdError("--out is missing: name the folder to make for the run (or use --plan, which writes nothing)")
-    return print_plan(draft) if plan or out is None else begin(draft, out)
+    return print_plan(draft, origin) if plan or out is None else begin(draft, out, origin)
 
 
 def sorted_words(words: list[str]) -> tuple[list[str], list[str]]:
@@ -91,7 +99,7 @@ def sorted_words(words: list[str]) -> tuple[list[str], list[str]]:
 def options() -> list[str]:
     """The options of this command."""
     keywords = [one for one in signature(train).parameters.values() if one.kind is one.KEYWORD_ONLY]
-    return [f"--{one.name}" for one in keywords]
+    return [f"--{'from' if one.name == 'origin' else one.name}" for one in keywords]  # `from` is a word of Python
 
 
 def drafted(
@@ -134,14 +142,14 @@ def drafted(
     return draft
 
 
-def begin(draft: "Draft", out: Path) -> int:
+def begin(draft: "Draft", out: Path, origin: Path | None) -> int:
     """A new run."""
-    from surd.run import refuse_occupied
+    from surd.run import Run, refuse_occupied
     from surd.training.start import plan, train_new
 
     refuse_occupied(out)
-    planned = plan(draft)
-    for line in (*planned.survey.report.lines(), *recipe_lines(planned, defaults=False)):
+    planned = plan(draft, None if origin is None else Run.open(origin))
+    for line in (*planned.survey.report.lines(), *recipe_lines(planned, defaults=False), *planned.notes):
         print(line, file=sys.stderr)
     return follow(lambda stop: train_new(planned, out, stop), out)
 
@@ -154,6 +162,26 @@ def go_on(folder: Path, settings: list[str]) -> int:
 
     run = extended(Run.open(folder), settings)
     return follow(lambda stop: train(run, stop), folder)
+
+
+def verified(folder: Path, settings: list[str]) -> int:
+    """A part of a training made again, and compared."""
+    from surd.run import Run
+    from surd.training.verify import verify_run
+
+    if settings:
+        raise SurdError(f"--verify replays a training as it was: it does not go with {', '.join(settings)}")
+    found = verify_run(Run.open(folder))
+    for note in found.notes:
+        print(note, file=sys.stderr)
+    if found.equal:
+        print(
+            f"{folder}: equal. Updates {found.older + 1:,} to {found.newer:,}, made again, have every hash of the "
+            f"training, and the {found.tensors:,} tensors of its newer checkpoint to the bit."
+        )
+        return 0
+    print(f"{folder}: differs. {found.differs}.")
+    return 1
 
 
 def follow(training: "Callable[[Stop], Iterable[Event]]", run: Path) -> int:
@@ -190,12 +218,13 @@ def use_line(run: Path) -> str:
     return f"surd {use} {run} --prompt TEXT" if use == "generate" else f"surd {use} {run} < INPUT > OUTPUT"
 
 
-def print_plan(draft: "Draft") -> int:
+def print_plan(draft: "Draft", origin: Path | None) -> int:
     """What would be trained, and for how long."""
+    from surd.run import Run
     from surd.training.start import estimate, plan
 
-    planned = plan(draft)
-    for line in (*planned.survey.report.lines(), *recipe_lines(planned, defaults=True)):
+    planned = plan(draft, None if origin is None else Run.open(origin))
+    for line in (*planned.survey.report.lines(), *recipe_lines(planned, defaults=True), *planned.notes):
         print(line, flush=True)
     for line in estimate_lines(estimate(planned)):
         print(line)

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from inspect import signature
@@ -10,14 +11,17 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from surd.commands.forms import Text, chosen_form
 from surd.errors import SurdError, unknown
 
 if TYPE_CHECKING:
+    from surd.run.outputs import Output
     from surd.run.text import Answer
 
 COUNTED = 1024
 """Lines between two counts."""
-BYTE_ORDER_MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"
+TRANSLATION = "translation"
+"""The key of a translation in JSON lines."""
 
 
 def translate(
@@ -25,13 +29,29 @@ def translate(
     /,
     *source: Annotated[str, Parameter(name="SOURCE", allow_leading_hyphen=True)],
     output: Path | None = None,
+    column: str | None = None,
+    json: str | None = None,
+    with_: Annotated[tuple[Path, ...], Parameter(name="--with", negative=())] = (),
     beam: int | None = None,
     greedy: bool = False,
     length_penalty: float | None = None,
     scores: bool = False,
+    n_best: int = 1,
+    prefix: str | None = None,
+    prefixes: Path | None = None,
+    align: bool = False,
+    sample: bool = False,
+    temperature: float | None = None,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int | None = None,
+    keep_loops: bool = False,
     batch_tokens: int = 16_384,
 ) -> None:
     """Translates with a trained run: one line in, one line out, in order; an empty line stays empty.
+
+    Lines of a pipe or terminal are answered as they come, those of a file many at a time. A line that is longer than
+    what the model was trained on is cut at the ends of sentences, then at blanks, and rejoined.
 
     Parameters
     ----------
@@ -41,6 +61,14 @@ def translate(
         A file with one text a line, plain or compressed (gz, xz, zst); "-", or nothing, is standard input.
     output
         Write to this file, once all is done, instead of standard output.
+    column
+        The input is a TSV, and this column (counted from 1; "1+2" joins two) is translated; the translation is added
+        as last column.
+    json
+        The input is JSON lines, and the text under this key is translated; the key "translation" is added.
+    with_
+        A further run, whose model writes together with that of RUN, by the mean of their probabilities; may be given
+        several times. They must have one vocabulary.
     beam
         How many hypotheses are followed for each line; the recipe's when not given.
     greedy
@@ -49,27 +77,74 @@ def translate(
         Score = sum of log-probabilities / length ** penalty; the recipe's when not given.
     scores
         Put the score and a tab before each line.
+    n_best
+        Write the so many best outputs of each line, at most the beam, one below the other; before each stand the number
+        of its line and a tab. With --sample, so many are drawn.
+    prefix
+        What every output begins with.
+    prefixes
+        A file with what the output of each line begins with, one a line; an empty one leaves it free.
+    align
+        Put the alignment and a tab before each output: i-j for each word j of it, which was written from word i of the
+        source, both counted from 0 (characters or symbols, where a side is cut into those).
+    sample
+        Draw each output, instead of searching for the best one.
+    temperature
+        With --sample: below 1 likely tokens get likelier, above 1 less so; 1 when not given.
+    top_k
+        With --sample: draw from so many of the likeliest tokens only.
+    top_p
+        With --sample: draw from the likeliest tokens that together have this probability only.
+    seed
+        With --sample: start of the random choices, 0 when not given. The draws of a line follow from it and from the
+        line's number, whatever else is translated.
+    keep_loops
+        Leave an output that goes in circles as it is, instead of searching once more without them.
     batch_tokens
         Lines × longest line × beam that are worked on together: more is faster until memory runs out.
     """
     beam = chosen_beam(beam, greedy)
-    path = chosen_source(source)
-    lines = standard_input() if path == "-" else file_lines(path)
+    told = {"score": scores, "alignment": align, TRANSLATION: True}
+    form = chosen_form(column, json, [name for name, wanted in told.items() if wanted])
+    from surd.commands.lines import Row, rows
     from surd.run import Run, use
+    from surd.run.request import requested
+    from surd.run.tally import Tally
+    from surd.run.text import LINES_AT_ONCE
 
-    translator = use.translator(Run.open(run))
+    drawing = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+    request = requested(beam, n_best, align, not keep_loops, sample, **drawing)
+    beginnings = chosen_prefixes(prefix, prefixes)
+    path, opened = chosen_source(source), [Run.open(one) for one in (run, *with_)]
+    chunks = rows(path, form, LINES_AT_ONCE)
+    translator = use.translator(*opened)
     decoding = translator.decoding(beam, length_penalty)
-    if note := translator.run.note():
+    for note in filter(None, (one.note() for one in opened)):
         print(f"note: {note}", file=sys.stderr)
-    at_once = {"at_once": 1} if path == "-" and sys.stdin.isatty() else {}
-    answers = translator.stream(lines, decoding, batch_tokens, **at_once)
-    with destination(output) as file:
-        for number, answer in enumerate(counted(answers, output), start=1):
-            file.write(rendered(answer, scores).encode())
-            if at_once:
-                file.flush()  # somebody waits for this line at a terminal
-            if answer.cut:
-                warn(number, answer)
+    waiting: deque[Row] = deque()
+
+    def texts() -> Iterator[list[str]]:
+        for chunk in chunks:
+            waiting.extend(chunk)
+            yield [row.text for row in chunk]
+
+    answers = translator.stream_chunks(texts(), decoding, batch_tokens, request, beginnings)
+    tally = Tally(translator.recipe.tokenizer.symbols)
+    try:
+        with destination(output) as file:
+            for number, answer in enumerate(counted(answers, output), start=1):
+                row = waiting.popleft()
+                numbered = {"line": f"{number}"} if n_best > 1 and column is None and json is None else {}
+                for one in answer.outputs:
+                    file.write(f"{form.write(row.line, numbered | rendered(one, scores, align))}\n".encode())
+                if output is None:
+                    file.flush()  # somebody may be waiting for this line
+                tally.add(number, row.text, answer)
+                if answer.parts > 1:
+                    warn(f"line {number:,}: {answer.parts_warning}")
+    finally:
+        for told in tally.warnings():
+            warn(told)
 
 
 def counted(answers: "Iterable[Answer]", output: Path | None) -> "Iterator[Answer]":
@@ -97,48 +172,38 @@ def chosen_source(words: Sequence[str]) -> str:
     for word in words:
         if word.startswith("-") and word != "-":
             keywords = [one.name for one in signature(translate).parameters.values() if one.kind is one.KEYWORD_ONLY]
-            raise SurdError(unknown("option", word, [f"--{name.replace('_', '-')}" for name in keywords]))
+            raise SurdError(unknown("option", word, [f"--{name.strip('_').replace('_', '-')}" for name in keywords]))
     if len(words) > 1:
         raise SurdError(f"expected one file to translate, found {len(words)}: {', '.join(words)}")
     return words[0] if words else "-"
 
 
-def rendered(answer: "Answer", scores: bool) -> str:
-    """One line of output."""
-    return f"{answer.score:.4f}\t{answer.text}\n" if scores else f"{answer.text}\n"
-
-
-def warn(number: int, answer: "Answer") -> None:
-    """Says on standard error that a line was too long for the model."""
-    print(f"warning: line {number:,}: {answer.cut_warning}", file=sys.stderr)
-
-
-def standard_input() -> Iterator[str]:
-    r"""The lines of standard input as they come; only "\n" and "\r\n" end a line."""
-    for number, line in enumerate(sys.stdin.buffer, start=1):
+def chosen_prefixes(prefix: str | None, prefixes: Path | None) -> "str | Iterator[str]":
+    """What outputs begin with: one text for all, or the lines of a file."""
+    if prefix is not None and prefixes is not None:
+        raise SurdError("--prefix is for all lines and --prefixes for one each: they do not go together")
+    if prefixes is None:
         try:
-            text = line.decode().removesuffix("\n").removesuffix("\r")
-        except UnicodeDecodeError as error:
-            found = f"byte 0x{line[error.start]:02x} at position {error.start + 1}"
-            raise SurdError(f"standard input, line {number:,}: not UTF-8: {found}") from None
-        yield text.removeprefix(BYTE_ORDER_MARK) if number == 1 else text
+            return (prefix or "").encode().decode()
+        except UnicodeEncodeError:
+            raise SurdError("--prefix: not UTF-8") from None
+    if str(prefixes) == "-":
+        raise SurdError("--prefixes: expected a file, since standard input is for the lines to translate")
+    from surd.commands.lines import rows
+    from surd.run.text import LINES_AT_ONCE
+
+    return (row.text for chunk in rows(str(prefixes), Text(), LINES_AT_ONCE) for row in chunk)
 
 
-def file_lines(path: str) -> Iterable[str]:
-    """The lines of a file; one that does not exist is refused at once, one that is not text when it is read."""
-    from surd.data.lines import Complaints, Input, missing
+def rendered(output: "Output", scores: bool, align: bool) -> dict[str, str | float]:
+    """What is written of an output, by name and in this order."""
+    before: dict[str, str | float] = {"score": output.score} if scores else {}
+    return before | ({"alignment": output.links} if align else {}) | {TRANSLATION: output.text}
 
-    if fault := missing(path):
-        raise SurdError(fault)
-    complaints = Complaints()
 
-    def lines() -> Iterator[str]:
-        for line in Input(path).lines(complaints):
-            complaints.raise_any()
-            yield line
-        complaints.raise_any()
-
-    return lines()
+def warn(message: str) -> None:
+    """Says something on standard error."""
+    print(f"warning: {message}", file=sys.stderr)
 
 
 @contextmanager

@@ -93,8 +93,18 @@ class Corpus:
         return " and ".join(text.name for text in self._inputs)
 
     def pairs(self, complaints: Complaints) -> Iterator[Pair]:
-        """All pairs, in order and as they stand; pair i comes from line i + 1. Faults are noted in `complaints`."""
-        return self._aligned(complaints) if len(self._inputs) == 2 else self._split(complaints)
+        """All pairs, in order and as they stand; pair i comes from line i + 1. Faults are noted in `complaints`.
+
+        A file that changes meanwhile is refused: its lines would no longer belong to those of the other, or to what
+        was found out about them before.
+        """
+        self._refuse_changed()
+        yield from self._aligned(complaints) if len(self._inputs) == 2 else self._split(complaints)
+        self._refuse_changed()
+
+    def _refuse_changed(self) -> None:
+        for text in self._inputs:
+            text.refuse_changed()
 
     def _aligned(self, complaints: Complaints) -> Iterator[Pair]:
         """Line i of one file with line i of the other."""
@@ -152,7 +162,7 @@ def _is_object(line: str) -> bool:
         return False
     try:
         return isinstance(json.loads(line), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return "\t" not in line
 
 
@@ -207,7 +217,7 @@ def _json_splitter(columns: str | None) -> Callable[[str], Pair | str]:
     def chosen(line: str) -> Pair | str:
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # thousands of brackets are too deep
             return f"not JSON ({error})"
         if not isinstance(row, dict):
             return "expected a JSON object"

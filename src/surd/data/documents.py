@@ -12,8 +12,9 @@ from typing import Literal
 
 import numpy as np
 
-from surd.data.memory_map import mapped
+from surd.data.memory_map import Mapped
 from surd.data.tokenizer import Tokenizer
+from surd.files import create
 from surd.nn.special import BOS, EOS, UNK
 
 BLOCK = 8192
@@ -45,15 +46,28 @@ class Documents:
 
     def __init__(self, folder: Path, name: str, about: About) -> None:
         self.about = about
-        self.ids = mapped(folder / f"{name}.ids", about.type, about.tokens + about.documents)
-        self.starts = mapped(folder / f"{name}.starts", "int64", about.documents + 1)
+        self._ids = Mapped(folder / f"{name}.ids", about.type, about.tokens + about.documents)
+        self._starts = Mapped(folder / f"{name}.starts", "int64", about.documents + 1)
+
+    @property
+    def ids(self) -> np.ndarray:
+        return self._ids.array
+
+    @property
+    def starts(self) -> np.ndarray:
+        return self._starts.array
+
+    def release(self) -> None:
+        """Gives back the memory of all that was looked at."""
+        self._ids.release()
+        self._starts.release()
 
 
 def write_documents(folder: Path, name: str, lines: Iterable[str], tokenizer: Tokenizer, unit: Unit) -> About:
     """Writes the ids of lines, in blocks, whatever their number."""
     kind = "uint16" if tokenizer.size <= 2**16 else "uint32"
     tokens = spelt = unknown = documents = 0
-    with (folder / f"{name}.ids").open("wb") as ids, (folder / f"{name}.starts").open("wb") as starts:
+    with create(folder / f"{name}.ids") as ids, create(folder / f"{name}.starts") as starts:
         starts.write(np.zeros(1, np.int64).tobytes())
         if unit == "text":
             ids.write(np.array([first_token(unit)], kind).tobytes())

@@ -11,6 +11,8 @@ from surd.data.corpus import Pair
 
 BITS = 4
 """First bits of a hash, by which hashes are parted before they are sorted: that needs a sixteenth of the memory."""
+PIECE = 2**20
+"""Hashes that are looked up at once."""
 
 
 @dataclass(frozen=True)
@@ -73,13 +75,16 @@ def choose(hashes: np.ndarray, among: np.ndarray, wanted: float, most: int) -> n
 
 def mark(fates: np.ndarray, hashes: np.ndarray, chosen: np.ndarray, fate: Fate) -> None:
     """Gives every training pair whose hash is among `chosen` (sorted) another fate."""
-    if not len(chosen):
-        return
-    step = 2**20
-    for start in range(0, len(hashes), step):
-        part = hashes[start : start + step]
-        places = np.searchsorted(chosen, part).clip(max=len(chosen) - 1)
-        fates[start : start + step][(chosen[places] == part) & (fates[start : start + step] == Fate.TRAIN)] = fate
+    fates[standing_in(hashes, chosen) & (fates == Fate.TRAIN)] = fate
+
+
+def standing_in(hashes: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """Which of the hashes are among `chosen` (sorted); the work is done in pieces that need little memory."""
+    found = np.zeros(len(hashes), bool)
+    for start in range(0, len(hashes) if len(chosen) else 0, PIECE):
+        part = hashes[start : start + PIECE]
+        found[start : start + PIECE] = chosen[np.searchsorted(chosen, part).clip(max=len(chosen) - 1)] == part
+    return found
 
 
 def usable(fates: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ import tempfile
 import weakref
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -58,11 +59,14 @@ class Input:
         self.name = "standard input" if path == "-" else path
         self._path = path
         self._spool: IO[bytes] | None = None
+        self._stamp: tuple[int, int, int] | None = None
         if path == "-":
-            self._spool = _spooled(sys.stdin.buffer)
-        elif not stat.S_ISREG(os.stat(path).st_mode):
+            self._spool = _spooled(sys.stdin.buffer, self.name)
+        elif stat.S_ISREG((found := os.stat(path)).st_mode):
+            self._stamp = _stamp(found)
+        else:
             with open(path, "rb") as pipe:
-                self._spool = _spooled(pipe)
+                self._spool = _spooled(pipe, self.name)
         if self._spool is not None:
             weakref.finalize(self, self._spool.close)
 
@@ -87,6 +91,25 @@ class Input:
                     yield line.removesuffix("\r")
         except (EOFError, OSError, lzma.LZMAError, zlib.error, SurdError) as error:
             complaints.add(self.name, "reading", f"{self.name}: cannot be read after line {number:,}: {error}")
+
+    def refuse_changed(self) -> None:
+        """Refuses a file that is not the one it was at first: read again, its lines may not be those of before.
+
+        What came through a pipe was copied, and cannot change.
+        """
+        if self._stamp is None:
+            return
+        try:
+            now = _stamp(os.stat(self._path))
+        except OSError:
+            raise SurdError(f"{self.name}: is gone, it was removed while it was being read. Put it back.") from None
+        if now != self._stamp:
+            before, after = self._stamp[0], now[0]
+            how = f"{before:,} bytes at first, now {after:,}" if before != after else "written to, or replaced"
+            raise SurdError(
+                f"{self.name}: changed while it was being read ({how}). Start again once nothing writes to it, "
+                "or copy it and train on the copy."
+            )
 
     def _open(self) -> IO[bytes]:
         if self._spool is None:
@@ -120,10 +143,24 @@ def missing(path: str) -> str | None:
     return f"{path}: there is no such file" + (f'. Did you mean "{file.parent / guess}"?' if guess else "")
 
 
-def _spooled(stream: IO[bytes]) -> IO[bytes]:
+def _stamp(found: os.stat_result) -> tuple[int, int, int]:
+    """What tells whether a file is still the same: its size, when it was written, and which file it is."""
+    return found.st_size, found.st_mtime_ns, found.st_ino
+
+
+def _spooled(stream: IO[bytes], name: str) -> IO[bytes]:
     spool = tempfile.TemporaryFile()  # noqa: SIM115  it lives as long as the input does
-    shutil.copyfileobj(stream, spool, CHUNK)
-    spool.flush()
+    try:
+        shutil.copyfileobj(stream, spool, CHUNK)
+        spool.flush()
+    except OSError as error:
+        with suppress(OSError):
+            spool.close()
+        reason = (error.strerror or str(error)).lower()
+        raise SurdError(
+            f"{name}: cannot be copied to {tempfile.gettempdir()} ({reason}). What comes through a pipe is kept there "
+            "to be read again; set TMPDIR to a folder with room, or give a file"
+        ) from error
     return spool
 
 

@@ -1,7 +1,6 @@
 """The second pass over a corpus: texts become ids on disk, with tokenizers that were learnt from its training side."""
 
-import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import NamedTuple
 from surd.data.clean import CAUSES, EXAMPLES, Dropped, Example, Fate
 from surd.data.corpus import DataSettings, Pair
 from surd.data.hold_out import gather_references
+from surd.data.made import made
 from surd.data.stream import Prepared, TableWriter, write_index
 from surd.data.survey import FEWEST, Survey, survey
 from surd.data.tokenizer import BPE, Tokenizer, TokenizerKind, TokenizerPair, Tokenizers, Unigram, learn
@@ -28,12 +28,13 @@ def learn_tokenizers(tokenizers: Tokenizers, survey: Survey, fit: bool = False) 
     """
     if tokenizers.joint:
         lines = (text for side in (0, 1) for text in _texts(tokenizers.source, survey, side))
-        joint = _learn("tokenizer.source", tokenizers.source, lines, fit)
+        joint = _learn("tokenizer.source", tokenizers.source, lines, fit, tokenizers.symbols)
         return TokenizerPair(joint, joint)
     learnt, faults = [], []
     for side, part in enumerate((tokenizers.source, tokenizers.target)):
         try:
-            learnt.append(_learn(("tokenizer.source", "tokenizer.target")[side], part, _texts(part, survey, side), fit))
+            path, lines = ("tokenizer.source", "tokenizer.target")[side], _texts(part, survey, side)
+            learnt.append(_learn(path, part, lines, fit, tokenizers.symbols))
         except SurdError as error:
             faults.append(str(error))
     if faults:
@@ -46,13 +47,8 @@ def prepare(settings: DataSettings, tokenizers: TokenizerPair, survey: Survey, f
 
     When it fails or is interrupted, the folder is gone again.
     """
-    folder = Path(folder)
-    folder.mkdir(parents=True)
-    try:
-        _write(settings, tokenizers, survey, folder)
-    except BaseException:
-        shutil.rmtree(folder)
-        raise
+    with made(folder) as new:
+        _write(settings, tokenizers, survey, new)
     return Prepared(folder)
 
 
@@ -163,8 +159,8 @@ def _texts(part: TokenizerKind, survey: Survey, side: int) -> Iterator[str]:
         yield from (pair[side] for _, held_out, *pair in survey.kept() if not held_out)
 
 
-def _learn(path: str, part: TokenizerKind, lines: Iterator[str], fit: bool) -> Tokenizer:
+def _learn(path: str, part: TokenizerKind, lines: Iterator[str], fit: bool, symbols: Sequence[str]) -> Tokenizer:
     try:
-        return learn(part, lines, fit)
+        return learn(part, lines, fit, symbols)
     except SurdError as error:
         raise SurdError(f"{path}.{error}") from None

@@ -1,38 +1,36 @@
 """The second reading of a running text: its ids on disk, with a tokenizer that was learnt from its training part."""
 
-import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from surd.data.corpus import DataSettings
 from surd.data.documents import write_documents
+from surd.data.made import made
 from surd.data.text import TextSurvey
 from surd.data.tokenizer import BPE, Tokenizer, TokenizerKind, Unigram, learn
 from surd.data.windows import Windows, write_text_index
 from surd.errors import SurdError
 
 
-def learn_text_tokenizer(part: TokenizerKind, survey: TextSurvey, fit: bool = False) -> Tokenizer:
+def learn_text_tokenizer(
+    part: TokenizerKind, survey: TextSurvey, fit: bool = False, symbols: Sequence[str] = ()
+) -> Tokenizer:
     """Learns the tokenizer from training lines alone, subwords from a sample of them; `fit` as in `learn`."""
     lines = survey.sample if isinstance(part, BPE | Unigram) else survey.training_lines()
     try:
-        return learn(part, lines, fit)
+        return learn(part, lines, fit, symbols)
     except SurdError as error:
         raise SurdError(f"tokenizer.target.{error}") from None
 
 
 def prepare_text(settings: DataSettings, tokenizer: Tokenizer, survey: TextSurvey, folder: Path | str) -> Windows:
     """Writes the ids of both parts into `folder`; when it fails or is interrupted, the folder is gone again."""
-    folder = Path(folder)
-    folder.mkdir(parents=True)
-    try:
-        train = write_documents(folder, "train", survey.training_lines(), tokenizer, settings.document)
+    with made(folder) as new:
+        train = write_documents(new, "train", survey.training_lines(), tokenizer, settings.document)
         refuse_short(survey, train.tokens)
-        held_out = write_documents(folder, "held_out", survey.held_out_lines(), tokenizer, settings.document)
-        write_text_index(folder, train, held_out, survey.report)
-        return Windows(folder, settings.context)
-    except BaseException:
-        shutil.rmtree(folder)
-        raise
+        held_out = write_documents(new, "held_out", survey.held_out_lines(), tokenizer, settings.document)
+        write_text_index(new, train, held_out, survey.report)
+    return Windows(folder, settings.context)
 
 
 def refuse_short(survey: TextSurvey, tokens: int) -> None:

@@ -64,6 +64,11 @@ class Scan:
         self._mark_odd_ratios()
         self._find_examples(Fate.DUPLICATE, Fate.RATIO)
 
+    def forget(self) -> None:
+        """Lets go of what is needed only as long as it is open what becomes of each pair: most of the memory."""
+        self.sources, self.characters = np.zeros(0, np.uint64), (np.zeros(0, np.uint16), np.zeros(0, np.uint16))
+        self.fates, self.sample = np.zeros(0, np.uint8), Sample()
+
     def _read(self, complaints: Complaints) -> np.ndarray:
         """Reads all pairs and looks at each by itself; returns a hash of each target."""
         fates, sources, targets = array("B"), array("Q"), array("I")
@@ -87,9 +92,9 @@ class Scan:
             targets.append(target_hash & 0xFFFFFFFF)
             characters[0].append(min(len(source), LONGEST))
             characters[1].append(min(len(target), LONGEST))
-        self.fates, self.sources = _numpy(fates), _numpy(sources)
-        self.characters = _numpy(characters[0]), _numpy(characters[1])
-        return _numpy(targets)
+        self.fates, self.sources = as_numbers(fates), as_numbers(sources)
+        self.characters = as_numbers(characters[0]), as_numbers(characters[1])
+        return as_numbers(targets)
 
     def _mark_odd_ratios(self) -> None:
         """Marks pairs whose ratio of lengths is further from the median of all than the factor that is allowed.
@@ -151,6 +156,6 @@ def _read_dev(corpus: Corpus, complaints: Complaints) -> tuple[HeldOut, ...]:
     return rows
 
 
-def _numpy(values: array) -> np.ndarray:
+def as_numbers(values: array) -> np.ndarray:
     """The same memory as a numpy array."""
     return np.frombuffer(values, values.typecode) if values else np.zeros(0, values.typecode)

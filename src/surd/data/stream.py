@@ -13,9 +13,9 @@ import torch
 from surd.data.batch import Batch, Batching, blocks, by_length, cut
 from surd.data.clean import Report
 from surd.data.hold_out import HeldOut
-from surd.data.memory_map import mapped
+from surd.data.memory_map import Mapped
 from surd.errors import SurdError
-from surd.files import read_bytes, read_json, write_atomic, write_json
+from surd.files import create, read_bytes, read_json, write_atomic, write_json
 from surd.nn.ragged import Ragged
 from surd.nn.special import BOS, EOS
 from surd.part import structure, unstructure
@@ -25,6 +25,8 @@ FORMAT = 1
 INDEX = "prepared.json"
 TEXTS = "held_out.jsonl"
 SIDES = ("source", "target")
+RELEASE_EVERY = 256
+"""Batches after which the memory of mapped files is given back."""
 
 
 class Table:
@@ -32,19 +34,26 @@ class Table:
 
     def __init__(self, folder: Path, name: str, about: dict) -> None:
         self.pairs: int = about["pairs"]
-        self._ids, self._starts = {}, {}
+        self._ids: dict[str, Mapped] = {}
+        self._starts: dict[str, Mapped] = {}
         for side in SIDES:
             tokens = about[f"{side}_tokens"]
-            self._ids[side] = mapped(folder / f"{name}.{side}.ids", about[f"{side}_type"], tokens)
-            self._starts[side] = mapped(folder / f"{name}.{side}.starts", "int64", self.pairs + 1)
+            self._ids[side] = Mapped(folder / f"{name}.{side}.ids", about[f"{side}_type"], tokens)
+            self._starts[side] = Mapped(folder / f"{name}.{side}.starts", "int64", self.pairs + 1)
 
     def tokens(self, side: str) -> int:
         """Tokens on one side, the EOS of each sequence included."""
-        return len(self._ids[side])
+        return len(self._ids[side].array)
+
+    def release(self) -> None:
+        """Gives back the memory of all that was looked at, so that an epoch never holds more than a part of it."""
+        for file in (*self._ids.values(), *self._starts.values()):
+            file.release()
 
     def lengths(self, side: str, numbers: np.ndarray) -> np.ndarray:
         """How many tokens the pairs of these numbers have on one side, EOS included."""
-        return self._starts[side][numbers + 1] - self._starts[side][numbers]
+        starts = self._starts[side].array
+        return starts[numbers + 1] - starts[numbers]
 
     def batch(self, numbers: np.ndarray) -> Batch:
         """The pairs of these numbers, as a batch."""
@@ -60,10 +69,10 @@ class Table:
         )
 
     def _gather(self, side: str, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        starts, lengths = self._starts[side][numbers], self.lengths(side, numbers)
+        starts, lengths = self._starts[side].array[numbers], self.lengths(side, numbers)
         before = np.cumsum(lengths) - lengths
         places = np.repeat(starts - before, lengths) + np.arange(lengths.sum())
-        return self._ids[side][places].astype(np.int64), lengths
+        return self._ids[side].array[places].astype(np.int64), lengths
 
 
 class TableWriter:
@@ -76,7 +85,7 @@ class TableWriter:
             self._about[f"{side}_tokens"] = 0
             self._about[f"{side}_type"] = "uint16" if size <= 2**16 else "uint32"
             ids, starts = (folder / f"{name}.{side}.{part}" for part in ("ids", "starts"))
-            self._files[side] = (ids.open("wb"), starts.open("wb"))
+            self._files[side] = (create(ids), create(starts))
             self._files[side][1].write(np.zeros(1, np.int64).tobytes())
 
     def add(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> None:
@@ -164,11 +173,11 @@ class Prepared:
 
         A function of seed and epoch: it needs no state but these and the place in the epoch to go on after a stop.
         """
-        for numbers in self._plan(batching, seed, epoch):
-            if start > 0:
-                start -= 1
-            else:
+        for place, numbers in enumerate(self._plan(batching, seed, epoch)):
+            if place >= start:
                 yield self._train.batch(numbers)
+                if place % RELEASE_EVERY == 0:
+                    self._train.release()
 
     def batch_count(self, batching: Batching, seed: int, epoch: int) -> int:
         """How many batches `batches` gives."""
@@ -184,6 +193,7 @@ class Prepared:
         random = np.random.default_rng(derive(seed, "batches", epoch))
         for pool in blocks(self.pairs, batching.pool, random):
             pieces = _cut_pool(self._train, pool, batching, random.random(len(pool)))
+            self._train.release()
             yield from (pieces[number] for number in random.permutation(len(pieces)))
 
 

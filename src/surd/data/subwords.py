@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from surd.errors import SurdError
@@ -50,9 +50,15 @@ def load_subwords(model: bytes, name: str) -> "SentencePieceProcessor":
 
 
 def learn_subwords(
-    kind: str, lines: Iterable[str], size: int, byte_fallback: bool, coverage: float, fit: bool
+    kind: str,
+    lines: Iterable[str],
+    size: int,
+    byte_fallback: bool,
+    coverage: float,
+    fit: bool,
+    symbols: Sequence[str] = (),
 ) -> bytes:
-    """The serialised SentencePiece model of `kind` ("bpe" or "unigram") with `size` pieces.
+    """The serialised SentencePiece model of `kind` ("bpe" or "unigram") with `size` pieces, `symbols` among them.
 
     With `fit` a size that the lines do not allow is moved to the nearest they do; without, it is refused.
     """
@@ -61,7 +67,7 @@ def learn_subwords(
         raise SurdError("no text to learn a tokenizer from: every line is empty")
     while True:
         try:
-            return _train(kind, texts, size, byte_fallback, coverage)
+            return _train(kind, texts, size, byte_fallback, coverage, symbols)
         except RuntimeError as error:
             allowed, largest = _allowed(error)
         if not fit:
@@ -72,7 +78,9 @@ def learn_subwords(
         size = min(allowed, size - 1) if largest else allowed
 
 
-def _train(kind: str, texts: list[str], size: int, byte_fallback: bool, coverage: float) -> bytes:
+def _train(
+    kind: str, texts: list[str], size: int, byte_fallback: bool, coverage: float, symbols: Sequence[str]
+) -> bytes:
     from sentencepiece import SentencePieceTrainer
 
     model = io.BytesIO()
@@ -83,6 +91,7 @@ def _train(kind: str, texts: list[str], size: int, byte_fallback: bool, coverage
         vocab_size=size,
         byte_fallback=byte_fallback,
         character_coverage=coverage,
+        user_defined_symbols=[shield(symbol) for symbol in symbols],
         normalization_rule_name="identity",
         remove_extra_whitespaces=False,
         max_sentence_length=2**24,

@@ -73,7 +73,13 @@ class Survey:
 
     def without_copies(self) -> "Survey":
         """The same survey for a task to which a pair of equal sides is a fault."""
+        assert len(self.scan.fates) == self.pairs, "it was said that this survey is final"
         return _conclude(self.scan, drop_copies=True)
+
+    def final(self) -> "Survey":
+        """This survey, which now takes a byte a pair and no more: it can no longer be made one `without_copies`."""
+        self.scan.forget()
+        return self
 
     def kept(self) -> Iterator[tuple[int, bool, str, str]]:
         """All usable pairs, read again: number, whether it is held out, source, target."""

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from surd.data.corpus import DataSettings
-from surd.data.hold_out import text_hash
+from surd.data.hold_out import standing_in, text_hash
 from surd.data.lines import Complaints, Input, missing
+from surd.data.scan import as_numbers
 from surd.errors import Faults, SurdError
 
 HELD_OUT = 0.1
@@ -33,11 +34,16 @@ class Text:
         self.name = self._input.name
 
     def lines(self, complaints: Complaints) -> Iterator[str]:
-        """All lines without their ends, composed (NFC) and otherwise as they stand; faults are noted."""
+        """All lines without their ends, composed (NFC) and otherwise as they stand; faults are noted.
+
+        A file that changes meanwhile is refused.
+        """
+        self._input.refuse_changed()
         some = False
         for line in self._input.lines(complaints):
             some = True
             yield composed(line)
+        self._input.refuse_changed()
         if not some and not complaints.cut_off(self.name):
             complaints.add(self.name, "empty", f"{self.name}: empty, expected text")
 
@@ -151,7 +157,7 @@ def survey_text(settings: DataSettings) -> TextSurvey:
     repeated = 0
     if by_line:
         hashes = lines.hashes[kept == HELD] if held is None else held.hashes
-        again = (kept == TRAIN) & np.isin(lines.hashes, hashes)
+        again = (kept == TRAIN) & standing_in(lines.hashes, np.sort(hashes))
         kept[again], repeated = OUT, int(again.sum())
     train = lines.characters[kept == TRAIN]
     if not by_line and not len(train):
@@ -192,7 +198,7 @@ class _Lines:
     """A few bytes a line of one reading."""
 
     def __init__(self, text: Text, complaints: Complaints, by_line: bool) -> None:
-        characters, empty, hashes = array("Q"), array("B"), array("Q")
+        characters, empty, hashes = array("I"), array("B"), array("Q")
         self.sample: list[tuple[int, str]] = []
         every = 1
         for number, line in enumerate(text.lines(complaints)):
@@ -204,9 +210,9 @@ class _Lines:
                 self.sample.append((number, line[:LONGEST_SAMPLE]))
                 if len(self.sample) > 2 * SAMPLE:
                     self.sample, every = self.sample[::2], 2 * every
-        self.characters = np.array(characters, np.int64)
-        self.empty = np.array(empty, bool)
-        self.hashes = np.array(hashes, np.uint64)
+        self.characters = as_numbers(characters)
+        self.empty = as_numbers(empty).view(bool)
+        self.hashes = as_numbers(hashes)
 
 
 def _open(settings: DataSettings) -> tuple[Text, Text | None]:

@@ -2,13 +2,13 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
 from surd.data.subwords import UNKNOWN, learn_subwords, load_subwords, restore, shield, smallest_size
+from surd.data.symbols import frequent, splitter, symbol_faults
 from surd.errors import Faults, SurdError
 from surd.files import read_bytes, read_json, write_atomic, write_json
 from surd.nn.special import SPECIALS, UNK
@@ -20,6 +20,8 @@ class Tokenizer(ABC):
 
     size: int
     """How many ids there are, the four special ones included."""
+    separator: str = ""
+    """What stands between two symbols in a text."""
 
     def encode(self, text: str) -> list[int]:
         """The ids of one text, without BOS and EOS."""
@@ -66,24 +68,26 @@ class Subwords(Tokenizer):
 class Symbols(Tokenizer):
     """A list of symbols: the characters of a text, or its words between single spaces.
 
-    Decoding is the exact inverse where every symbol is known; for words, double and outer spaces are not kept.
+    Decoding is the exact inverse where every symbol is known; for words, double and outer spaces are not kept. Among
+    characters a symbol of several is one that the user defined.
     """
 
     suffix: ClassVar[str] = ".json"
 
     def __init__(self, symbols: Sequence[str], separator: str) -> None:
-        self._symbols, self._separator = tuple(symbols), separator
+        self._symbols, self.separator = tuple(symbols), separator
         self._ids = {symbol: number for number, symbol in enumerate(self._symbols, start=len(SPECIALS))}
+        self._split = splitter(separator, symbols)
         self.size = len(SPECIALS) + len(self._symbols)
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        return [[self._ids.get(symbol, UNK) for symbol in split(text, self._separator)] for text in texts]
+        return [[self._ids.get(symbol, UNK) for symbol in self._split(text)] for text in texts]
 
     def decode_all(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        return [self._separator.join(self._spelling(token) for token in row if token >= UNK) for row in rows]
+        return [self.separator.join(self._spelling(token) for token in row if token >= UNK) for row in rows]
 
     def save(self, folder: Path, name: str) -> None:
-        write_json(folder / f"{name}{self.suffix}", {"separator": self._separator, "symbols": list(self._symbols)})
+        write_json(folder / f"{name}{self.suffix}", {"separator": self.separator, "symbols": list(self._symbols)})
 
     def _spelling(self, token: int) -> str:
         return UNKNOWN if token == UNK else self._symbols[token - len(SPECIALS)]
@@ -94,7 +98,7 @@ class BPE(Part, kind="bpe"):
     """Byte pair encoding (Sennrich et al. 2016), learnt by SentencePiece on raw text."""
 
     size: int = 8000
-    """Pieces, the special ones and the 256 bytes of byte fallback included."""
+    """Pieces, the special ones, the symbols and the 256 bytes of byte fallback included."""
     byte_fallback: bool = True
     """Spell characters outside the vocabulary as bytes, so that nothing is unknown and nothing is lost."""
     coverage: float = 0.9999
@@ -103,8 +107,9 @@ class BPE(Part, kind="bpe"):
     def __post_init__(self) -> None:
         _check_subwords(self)
 
-    def learn(self, lines: Iterable[str], fit: bool) -> Tokenizer:
-        return Subwords(learn_subwords(self.kind, lines, self.size, self.byte_fallback, self.coverage, fit))
+    def learn(self, lines: Iterable[str], fit: bool, symbols: Sequence[str]) -> Tokenizer:
+        model = learn_subwords(self.kind, lines, self.size, self.byte_fallback, self.coverage, fit, symbols)
+        return Subwords(model)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +117,7 @@ class Unigram(Part, kind="unigram"):
     """Unigram language model pieces (Kudo 2018), learnt by SentencePiece on raw text."""
 
     size: int = 8000
-    """Pieces, the special ones and the 256 bytes of byte fallback included."""
+    """Pieces, the special ones, the symbols and the 256 bytes of byte fallback included."""
     byte_fallback: bool = True
     """Spell characters outside the vocabulary as bytes, so that nothing is unknown and nothing is lost."""
     coverage: float = 0.9999
@@ -121,8 +126,9 @@ class Unigram(Part, kind="unigram"):
     def __post_init__(self) -> None:
         _check_subwords(self)
 
-    def learn(self, lines: Iterable[str], fit: bool) -> Tokenizer:
-        return Subwords(learn_subwords(self.kind, lines, self.size, self.byte_fallback, self.coverage, fit))
+    def learn(self, lines: Iterable[str], fit: bool, symbols: Sequence[str]) -> Tokenizer:
+        model = learn_subwords(self.kind, lines, self.size, self.byte_fallback, self.coverage, fit, symbols)
+        return Subwords(model)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,13 +136,13 @@ class Characters(Part, kind="characters"):
     """One id a character: for words and their spellings."""
 
     minimum_count: int = 1
-    """A character seen less often than this is unknown."""
+    """A character seen less often than this is unknown: ⁇ is read and written in its place."""
 
     def __post_init__(self) -> None:
         _at_least_one(minimum_count=self.minimum_count)
 
-    def learn(self, lines: Iterable[str], fit: bool) -> Tokenizer:
-        return Symbols(_frequent(lines, "", self.minimum_count), "")
+    def learn(self, lines: Iterable[str], fit: bool, symbols: Sequence[str]) -> Tokenizer:
+        return Symbols(frequent(lines, "", self.minimum_count, symbols), "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,15 +150,16 @@ class Words(Part, kind="words"):
     """One id a word between spaces: for phones and other text whose symbols stand apart."""
 
     minimum_count: int = 1
-    """A word seen less often than this is unknown."""
+    """A word seen less often than this is unknown: ⁇ is read and written in its place."""
     limit: int = 50_000
-    """At most this many words, the most frequent."""
+    """At most this many words, the symbols and then the most frequent."""
 
     def __post_init__(self) -> None:
         _at_least_one(minimum_count=self.minimum_count, limit=self.limit)
 
-    def learn(self, lines: Iterable[str], fit: bool) -> Tokenizer:
-        return Symbols(_frequent(lines, " ", self.minimum_count)[: self.limit], " ")
+    def learn(self, lines: Iterable[str], fit: bool, symbols: Sequence[str]) -> Tokenizer:
+        words = frequent(lines, " ", self.minimum_count, symbols)
+        return Symbols(words[: max(self.limit, len(symbols))], " ")
 
 
 TokenizerKind = BPE | Unigram | Characters | Words
@@ -166,13 +173,18 @@ class Tokenizers:
     """One vocabulary for both sides, learnt from both; three-way tying needs it."""
     source: TokenizerKind = field(default_factory=BPE)
     target: TokenizerKind = field(default_factory=BPE)
+    symbols: tuple[str, ...] = ()
+    """Placeholders such as "<url>": one piece on each side, never split, however seldom they occur."""
 
     def __post_init__(self) -> None:
+        faults = [*symbol_faults(self.symbols)]
         if self.joint and self.source != self.target:
-            raise SurdError(
+            faults.append(
                 f"joint: one vocabulary for both sides needs the same tokenizer on both, found {self.source} "
                 f"and {self.target}; set joint to false, or both sides to one kind and size"
             )
+        if faults:
+            raise Faults(faults)
 
 
 @dataclass(frozen=True)
@@ -202,13 +214,13 @@ class TokenizerPair:
         return cls(load(folder, "source"), load(folder, "target"))
 
 
-def learn(part: TokenizerKind, lines: Iterable[str], fit: bool = False) -> Tokenizer:
-    """The tokenizer of `part` for `lines`.
+def learn(part: TokenizerKind, lines: Iterable[str], fit: bool = False, symbols: Sequence[str] = ()) -> Tokenizer:
+    """The tokenizer of `part` for `lines`, in which each of `symbols` is one piece that is never split.
 
     A vocabulary larger than the lines allow is refused with the largest possible; with `fit`, for a size that nobody
     asked for, it is made as large as the lines allow.
     """
-    return part.learn(lines, fit)
+    return part.learn(lines, fit, symbols)
 
 
 def load(folder: Path, name: str) -> Tokenizer:
@@ -224,30 +236,13 @@ def load(folder: Path, name: str) -> Tokenizer:
     raise SurdError(f"{symbols}: damaged, expected a separator and a list of symbols")
 
 
-def split(text: str, separator: str) -> Iterable[str]:
-    """Characters when there is no separator, otherwise the words between runs of it.
-
-    Only the space separates words, not other white space: a no-break space belongs to the word around it.
-    """
-    return (word for word in text.split(separator) if word) if separator else text
-
-
-def _frequent(lines: Iterable[str], separator: str, minimum: int) -> list[str]:
-    """Symbols that occur at least `minimum` times, the most frequent first; equals in the order of their spelling."""
-    counts: Counter[str] = Counter()
-    for line in lines:
-        counts.update(split(line, separator))
-    kept = [symbol for symbol, count in counts.items() if count >= minimum]
-    return sorted(kept, key=lambda symbol: (-counts[symbol], symbol))
-
-
 def _check_subwords(part: BPE | Unigram) -> None:
     faults = []
     smallest = smallest_size(part.byte_fallback)
     if part.size < smallest:
         faults.append(f"size: expected at least {smallest} (special ids, bytes and one piece), found {part.size}")
-    if not 0.9 <= part.coverage <= 1:
-        faults.append(f"coverage: expected a share between 0.9 and 1, found {part.coverage}")
+    if not 0.98 <= part.coverage <= 1:  # SentencePiece takes no lower share
+        faults.append(f"coverage: expected a share between 0.98 and 1, found {part.coverage}")
     if faults:
         raise Faults(faults)
 

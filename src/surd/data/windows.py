@@ -27,6 +27,8 @@ from surd.seed import derive
 
 FORMAT = 1
 INDEX = "prepared.json"
+RELEASE_EVERY = 256
+"""Batches after which the memory of mapped files is given back."""
 
 
 @dataclass(frozen=True)
@@ -122,11 +124,11 @@ class Windows:
     def batches(self, batching: Batching, seed: int, epoch: int, start: int = 0) -> Iterator[WindowBatch]:
         """The batches of one epoch, every training token once; `start` leaves out that many without reading them."""
         cuts = self._cuts(seed, epoch)
-        for numbers in self._plan(cuts, batching, seed, epoch):
-            if start > 0:
-                start -= 1
-            else:
+        for place, numbers in enumerate(self._plan(cuts, batching, seed, epoch)):
+            if place >= start:
                 yield gather(self._train, cuts, numbers)
+                if place % RELEASE_EVERY == 0:
+                    self._train.release()
 
     def batch_count(self, batching: Batching, seed: int, epoch: int) -> int:
         """How many batches `batches` gives."""

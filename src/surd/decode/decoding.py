@@ -73,7 +73,8 @@ class Cache(Protocol):
 class Trainable(Protocol):
     """A model that can be in training, which changes what it computes."""
 
-    training: bool
+    @property
+    def training(self) -> bool: ...
 
     def train(self, mode: bool = True) -> Any: ...
 

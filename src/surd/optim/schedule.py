@@ -70,3 +70,8 @@ class Cosine(Part, kind="cosine"):
 
 
 Schedule = InverseRootDecay | Paper | Cosine
+
+
+def last_update(schedule: Schedule) -> int | None:
+    """The update from which on the rate is 0 by the schedule's own word; none where it never is."""
+    return schedule.steps if isinstance(schedule, Cosine) and schedule.floor == 0 else None

@@ -9,6 +9,7 @@ from surd.errors import unknown
 from surd.nn.dropout import LEVELS
 from surd.nn.position import LearnedPosition
 from surd.nn.tying import Tying
+from surd.optim.schedule import last_update
 from surd.recipe.settings import Recipe
 from surd.tasks import names
 
@@ -130,6 +131,10 @@ def _between(recipe: Recipe) -> Iterator[Contradiction]:
     if training.steps is not None and training.schedule.warmup > training.steps >= 1:
         names = "training.schedule.warmup", "training.steps"
         yield _clash(names, f"a warm-up of {training.schedule.warmup} does not end within {training.steps} updates")
+    end = last_update(training.schedule)
+    if end is not None and training.steps is not None and end < training.steps:
+        names = "training.schedule.steps", "training.steps"
+        yield _clash(names, f"the rate is 0 from update {end} on, so that the rest of {training.steps} changes nothing")
 
 
 def _of_pairs(recipe: Recipe) -> Iterator[Contradiction]:
@@ -142,6 +147,11 @@ def _of_pairs(recipe: Recipe) -> Iterator[Contradiction]:
         names = "model.position.length", "data.max_length"
         found = f"{model.position.length} positions for {data.max_length} tokens and their end"
         yield _clash(names, f"every sequence needs as many positions as it has tokens, found {found}")
+    most = recipe.decode.limit(data.max_length + 1)
+    if isinstance(model.position, LearnedPosition) and model.position.length < most:
+        names = "model.position.length", "decode.factor", "decode.extra"
+        found = f"{model.position.length} positions for outputs of up to {most} tokens"
+        yield _clash(names, f"{found}: set length to {most}, or factor and extra lower")
     if data.dev_source is not None and data.held_out != DataSettings.held_out:
         found = f"{data.held_out:g} of the pairs beside held-out files"
         yield _clash(("data.held_out", "data.dev_source"), f"one of the two says what is held out, found {found}")
@@ -158,6 +168,11 @@ def _of_text(recipe: Recipe) -> Iterator[Contradiction]:
         names = "model.position.length", "data.context"
         found = f"{model.position.length} positions for windows of {data.context} tokens"
         yield _clash(names, f"every window needs as many positions as it has tokens, found {found}")
+    sample = recipe.sample
+    for name, value, whole in (("top_k", sample.top_k, None), ("top_p", sample.top_p, 1.0)):
+        if sample.temperature == 0 and value != whole:
+            names = "sample.temperature", f"sample.{name}"
+            yield _clash(names, f"a temperature of 0 takes the likeliest token, so that {name} = {value} means nothing")
     if recipe.batch.tokens < data.context:
         found = f"{recipe.batch.tokens} tokens for windows of {data.context}"
         yield _clash(("batch.tokens", "data.context"), f"a batch holds at least one window, found {found}")

@@ -5,6 +5,8 @@ from math import ceil, prod, sqrt
 
 from surd.data.survey import Survey
 from surd.data.tokenizer import BPE, TokenizerKind
+from surd.decode.decoding import Decoding
+from surd.nn.position import Position
 from surd.optim.schedule import Schedule
 from surd.recipe.draft import Draft
 from surd.recipe.file import find
@@ -64,7 +66,9 @@ def derive(survey: Survey, draft: Draft | None = None) -> tuple[Recipe, dict[str
         plan.put(f"tokenizer.{side}.kind", kind, why)
     _vocabulary(plan, survey)
     _model(plan)
-    duration(plan, _batch(plan, survey))
+    epoch = _batch(plan, survey)
+    _positions(plan, survey)
+    duration(plan, epoch)
     return plan.recipe(survey.settings)
 
 
@@ -161,6 +165,16 @@ def _batch(plan: Plan, survey: Survey) -> int:
             "decode.factor", factor, f"targets have some {ratio:.1f} times the tokens of their sources: twice that"
         )
     return steps_of_an_epoch(plan, epoch)
+
+
+def _positions(plan: Plan, survey: Survey) -> None:
+    """Positions that are learnt: one for each token that may be read or written."""
+    path = "model.position"
+    if plan[f"{path}.kind"] == "learned":
+        plan.choose(Position, path)
+        most = survey.settings.max_length + 1
+        longest = Decoding(**get(plan.all.values, "decode") or {}).limit(most)
+        plan.put(f"{path}.length", max(most, longest), f"outputs may have {longest:,} tokens, sources {most:,}")
 
 
 def steps_of_an_epoch(plan: Plan, epoch: int, smallest: int = SMALLEST_BATCH) -> int:

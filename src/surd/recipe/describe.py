@@ -25,7 +25,7 @@ class Setting:
     @property
     def meaning(self) -> str:
         """The docstring beneath the setting; for a `kind`, one sentence for each kind there is."""
-        if family := _family(self.annotation):
+        if family := family_of(self.annotation):
             return "; ".join(f"{kind}: {first_sentence(part.__doc__ or '')}" for kind, part in family.items())
         return meanings(self.owner).get(self.path.rpartition(".")[2], "")
 
@@ -66,7 +66,7 @@ def _walk(cls: type, path: str) -> Iterator[Setting]:
     hints = get_type_hints(cls)
     for field in fields(cls):
         here, annotation = f"{path}.{field.name}" if path else field.name, hints[field.name]
-        if family := _family(annotation):
+        if family := family_of(annotation):
             yield Setting(f"{here}.kind", annotation, cls)
             known = {setting.path: setting for part in family.values() for setting in settings(part, here)}
             yield from known.values()
@@ -76,7 +76,7 @@ def _walk(cls: type, path: str) -> Iterator[Setting]:
             yield Setting(here, annotation, cls)
 
 
-def _family(annotation: Any) -> dict[str, type[Part]]:
+def family_of(annotation: Any) -> dict[str, type[Part]]:
     """The members by kind, when a setting chooses a part; empty when it does not."""
     if isinstance(annotation, type) and is_dataclass(annotation) and not issubclass(annotation, Part):
         return {}

@@ -100,7 +100,9 @@ class Draft:
         before = get(self.values, path)
         if before is None or before == get(upper, path):
             return origin
-        return f"{origin}, in place of {_plain(before)} ({self.reasons[path]})"
+        # A table that a single value takes the place of has its reasons beneath it.
+        reason = f" ({self.reasons[path]})" if path in self.reasons else ""
+        return f"{origin}, in place of {_plain(before)}{reason}" if reason else f"{origin}, in place of a table"
 
     def under(self, upper: "Draft") -> Self:
         """This draft with another laid over it: where both speak, the other one's word and reason count."""
@@ -211,7 +213,8 @@ def _stand_in(values: Table) -> Table:
             fitting = [
                 kind for kind, part in members(family).items() if told.keys() <= {one.name for one in fields(part)}
             ]
-            if fitting and get(base, path)["kind"] not in fitting:
+            standing = get(base, path)  # none where the family is optional and the recipe has none
+            if fitting and (standing is None or standing["kind"] not in fitting):
                 put(base, path, {"kind": fitting[0]})
     if get(values, "tokenizer.joint") is True:
         sides = [get(values, f"tokenizer.{side}") for side in ("source", "target")]

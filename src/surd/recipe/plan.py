@@ -43,7 +43,7 @@ class Plan:
         """Settles the member of a family and returns the names of its settings; those of another are dropped."""
         kind, reason = self[f"{path}.kind"], self.why(f"{path}.kind")
         names = {field.name for field in fields(members(family)[kind])}
-        for name in get(self.derived.values, path):
+        for name in get(self.derived.values, path) or {}:
             if name not in names:
                 self.drop(f"{path}.{name}")
         self.put(f"{path}.kind", kind, reason)

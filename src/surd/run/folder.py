@@ -4,6 +4,9 @@
     RUN/tokenizer/          what turns text into ids and back                     RUN/metrics.jsonl the journal
     RUN/data/               the prepared corpus, for training alone               RUN/checkpoints/  to go on from
     RUN/model.safetensors   the weights for use, described by RUN/model.json
+    RUN/start.safetensors   the weights it began with, where they are another run's
+    RUN/hashes.jsonl        what weights and optimiser were after each update, as one number
+    RUN/training.lock       empty, and locked while a training is at work
 
 No file names a place outside the folder, so it can be moved, copied and sent; none is a pickle.
 """
@@ -11,7 +14,7 @@ No file names a place outside the folder, so it can be moved, copied and sent; n
 import os
 import shutil
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -19,8 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from surd.errors import SurdError, nearest
-from surd.files import read_json, sha256, verify, write_json
+from surd.files import read_json, rename, sha256, sync_folder, verify, write_json
 from surd.metrics.score import own_version
+from surd.run.contents import refuse_foreign_names, refuse_misshapen, refuse_strangers
+from surd.run.lock import LOCK, held, is_held
 
 if TYPE_CHECKING:
     import torch
@@ -31,7 +36,7 @@ if TYPE_CHECKING:
     from surd.tasks import Task
 
 FORMAT = 1
-ABOUT, WEIGHTS, MODEL = "run.json", "model.safetensors", "model.json"
+ABOUT, WEIGHTS, MODEL, START = "run.json", "model.safetensors", "model.json", "start.safetensors"
 
 
 @dataclass(frozen=True)
@@ -62,38 +67,54 @@ class Run:
         folder = Path(path)
         if not (folder / ABOUT).is_file():
             raise SurdError(_not_a_run(folder))
+        refuse_strangers(folder)
         about = _described(folder / ABOUT, "run")
+        refuse_foreign_names(folder / ABOUT, about["files"], "tokenizer")
+        refuse_misshapen(folder / ABOUT, about)
         for name, checksum in about["files"].items():
             verify(folder / name, checksum)
         return cls(folder)
 
     @classmethod
     @contextmanager
-    def create(cls, path: Path | str, task: str, data: Sequence[str]) -> Generator["Run", None, None]:
+    def create(
+        cls, path: Path | str, task: str, data: Sequence[str], origin: Mapping[str, Any] | None = None
+    ) -> Generator["Run", None, None]:
         """A new run, to be filled inside the block: recipe, tokenizers and data.
 
         It is built in a hidden folder and becomes `path` when the block succeeds; when it fails, or is interrupted,
-        nothing is left. `data` are the names, without folders, of the files that it learns from.
+        nothing is left. What a kill has left of an earlier attempt is swept. `data` are the names, without folders, of
+        the files that it learns from; `origin` is what is to be told of the runs whose weights it has.
         """
         final = Path(path)
         refuse_occupied(final)
         # A sibling of the final place as far as possible: a rename works within one file system only.
         staging = _existing_ancestor(final) / f".{final.name}.{os.getpid()}.partial"
+        _sweep(staging.parent, final.name)
         try:
             try:
                 staging.mkdir()
             except OSError as error:
                 raise SurdError(f"{final}: cannot be made ({(error.strerror or str(error)).lower()})") from None
-            run = cls(staging)
-            yield run
-            created = datetime.now(UTC).isoformat(timespec="seconds")
-            about = {"format": FORMAT, "surd": own_version(), "task": task, "created": created, "data": list(data)}
-            write_json(staging / ABOUT, about | {"files": run._tokenizer_checksums()})
-            refuse_occupied(final)
-            final.parent.mkdir(parents=True, exist_ok=True)
-            staging.replace(final)
+            with held(staging):
+                run = cls(staging)
+                yield run
+                created = datetime.now(UTC).isoformat(timespec="seconds")
+                about = {"format": FORMAT, "surd": own_version(), "task": task, "created": created, "data": list(data)}
+                about |= {"origin": dict(origin)} if origin else {}
+                write_json(staging / ABOUT, about | {"files": run._tokenizer_checksums()})
+                refuse_occupied(final)
+                final.parent.mkdir(parents=True, exist_ok=True)
+            (staging / LOCK).unlink()
+            rename(staging, final)
+            sync_folder(final.parent)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
+
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        """What run.json says: when and from which files it was made, and of which other runs."""
+        return _described(self.folder / ABOUT, "run")
 
     @cached_property
     def recipe(self) -> "Recipe":
@@ -124,6 +145,28 @@ class Run:
     def build_model(self) -> "Model":
         """The recipe's model with first weights, in the size of the run's vocabularies."""
         return built_model(self.recipe, self.tokenizers)
+
+    def first_model(self) -> "Model":
+        """The model that a training begins with: first weights, or those of the run that it goes on from."""
+        from surd.models.weights import load_weights
+
+        model = self.build_model()
+        if not (self.folder / ABOUT).exists():  # still being made, and looked at for its speed alone
+            return model
+        match self.about.get("origin"):
+            case None:
+                pass
+            case {"how": "from", "runs": [{"weights": str(checksum)}]}:
+                verify(self.folder / START, checksum)
+                load_weights(model, self.folder / START)
+            case {"how": "average"}:
+                raise SurdError(
+                    f"{self.folder}: is an average of trained weights, which no training can go on with to the bit; "
+                    f"train from it: surd train FILES --from {self.folder} --out NEW"
+                )
+            case _:
+                raise SurdError(f'{self.folder / ABOUT}: damaged, "origin" is not what this surd writes')
+        return model
 
     def load_model(
         self, device: "torch.device | None" = None, precision: Literal["auto", "bf16", "fp32"] = "auto"
@@ -170,9 +213,17 @@ class Run:
         # Read, not compared as it stands: a setting that this version knows besides had its default in that training.
         if structure(Architecture, about.get("architecture", {}), f"{description}: architecture") != self.recipe.model:
             raise SurdError(f"{self.recipe_file}: [model] is not what was trained; put back what {description} says")
-        if sha256(path) not in about["weights"]:
+        while sha256(path) not in about["weights"]:
+            before, about = about, _described(description, "model")
+            if about != before:  # a training that goes on has just put a better model there
+                continue
             raise SurdError(f"{path}: damaged, its content matches no checksum in {description}. Restore it.")
         return path
+
+    def model_step(self) -> int | None:
+        """The update whose weights are the model for use; none while there is no model."""
+        description = self.folder / MODEL
+        return _described(description, "model").get("step") if description.exists() else None
 
     def save_model(self, model: "Model", about: Mapping[str, Any]) -> None:
         """Makes `model` the one for use; `about` (step, scores, …) is kept beside it, in model.json."""
@@ -187,7 +238,8 @@ class Run:
             old = _described(self.folder / MODEL, "model")["weights"] if (self.folder / MODEL).exists() else []
             # A stop between two renames must leave a model that opens: for a moment both checksums are right.
             write_json(self.folder / MODEL, record | {"weights": [checksum, *old]})
-            staged.replace(self.folder / WEIGHTS)
+            rename(staged, self.folder / WEIGHTS)
+            sync_folder(self.folder)
             write_json(self.folder / MODEL, record | {"weights": [checksum]})
         finally:
             staged.unlink(missing_ok=True)
@@ -219,6 +271,17 @@ def refuse_occupied(path: Path) -> None:
         )
     if names := sorted(item.name for item in path.iterdir()):
         raise SurdError(f"{path}: is not empty (it holds {_listed(names)}); name a new folder for the run")
+
+
+def _sweep(folder: Path, name: str) -> None:
+    """Removes what a kill has left of runs that were to be made under this name: nobody holds their lock."""
+    for path in folder.iterdir():
+        number = path.name.removeprefix(f".{name}.").removesuffix(".partial")
+        if path.name != f".{name}.{number}.partial" or not number.isdigit() or path.is_symlink() or not path.is_dir():
+            continue
+        with suppress(SurdError):  # somebody else's
+            if not is_held(path):
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def runs_in(folder: Path) -> list[Path]:

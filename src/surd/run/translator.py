@@ -7,12 +7,15 @@ from functools import cached_property
 from typing import Literal, overload
 
 from surd.decode.decoding import Decoding
+from surd.decode.ensemble import Ensemble
 from surd.errors import SurdError
 from surd.metrics.perplexity import perplexity
 from surd.metrics.score import References, Score
 from surd.models.seq2seq import Seq2Seq
 from surd.recipe import Recipe
 from surd.run.folder import Run
+from surd.run.request import PLAIN, Request, requested
+from surd.run.tally import Tally
 from surd.run.text import LINES_AT_ONCE, Answer, Scribe
 from surd.tasks import PairTask
 
@@ -25,7 +28,9 @@ class Translator:
     """A trained model with its tokenizers: lines of text in, lines of text out."""
 
     run: Run
-    model: Seq2Seq
+    model: Seq2Seq | Ensemble
+    others: tuple[Run, ...] = ()
+    """The further runs of an ensemble, whose models write together with that of `run`."""
 
     @property
     def recipe(self) -> Recipe:
@@ -57,15 +62,54 @@ class Translator:
 
         `beam` and `length_penalty` are the recipe's unless given. With `scores` each output comes as (text, score):
         the sum of log-probabilities in nats by length ** length_penalty, at most 0. A line longer than what the model
-        was trained on is cut, with a warning. Settings out of range raise `SurdError`.
+        was trained on is translated in parts, with a warning. Settings out of range raise `SurdError`.
         """
         if isinstance(lines, str):
             raise SurdError("translate: expected a list of lines, found one text; write translate([text])")
         answers = list(self.stream(lines, self.decoding(beam, length_penalty)))
-        for number, answer in enumerate(answers, start=1):
-            if answer.cut:
-                warnings.warn(f"line {number:,}: {answer.cut_warning}", stacklevel=2)
+        self._warn(lines, answers)
         return [(answer.text, answer.score) for answer in answers] if scores else [answer.text for answer in answers]
+
+    def answers(
+        self,
+        lines: Sequence[str],
+        *,
+        beam: int | None = None,
+        length_penalty: float | None = None,
+        prefix: str | Sequence[str] = "",
+        n_best: int = 1,
+        align: bool = False,
+        sample: bool = False,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int | None = None,
+        guard: bool = True,
+    ) -> list[Answer]:
+        """What the model makes of each of `lines`, in their order, and all there is to know of it.
+
+        An answer has `text`, `score` and, with `align`, `alignment`: (word of the line, word of the text), from 0. Its
+        `outputs` are the `n_best` best that the search found, each with text, score and alignment. An output begins
+        with `prefix`, one for all lines or one for each. With `sample` outputs are drawn, by `temperature`, `top_k` and
+        `top_p`; the draws follow from `seed` and the number of the line, so a line comes out the same among any others.
+        What goes in circles is replaced, unless `guard` is off. Mistakes raise `SurdError`.
+        """
+        if isinstance(lines, str):
+            raise SurdError("answers: expected a list of lines, found one text; write answers([text])")
+        drawing = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+        request = requested(beam, n_best, align, guard, sample, **drawing)
+        answers = list(self.stream(lines, self.decoding(beam, length_penalty), request=request, prefixes=prefix))
+        self._warn(lines, answers)
+        return answers
+
+    def _warn(self, lines: Sequence[str], answers: Sequence[Answer]) -> None:
+        tally = Tally(self.recipe.tokenizer.symbols)
+        for number, (line, answer) in enumerate(zip(lines, answers, strict=True), start=1):
+            tally.add(number, line, answer)
+            if answer.parts > 1:
+                warnings.warn(f"line {number:,}: {answer.parts_warning}", stacklevel=3)
+        for told in tally.warnings():
+            warnings.warn(told, stacklevel=3)
 
     def stream(
         self,
@@ -73,12 +117,30 @@ class Translator:
         decoding: Decoding | None = None,
         batch_tokens: int = BATCH_TOKENS,
         at_once: int = LINES_AT_ONCE,
+        request: Request = PLAIN,
+        prefixes: str | Iterable[str] = "",
     ) -> Iterator[Answer]:
         """One answer for each of any number of lines, in their order, `at_once` lines being read ahead."""
-        return self.scribe.answer(map(self._joined, lines), decoding or self.recipe.decode, batch_tokens, at_once)
+        decoding = decoding or self.recipe.decode
+        request.refuse_unless_possible(decoding)
+        return self.scribe.answer(map(self._joined, lines), decoding, batch_tokens, at_once, request, prefixes)
+
+    def stream_chunks(
+        self,
+        chunks: Iterable[Sequence[str]],
+        decoding: Decoding | None = None,
+        batch_tokens: int = BATCH_TOKENS,
+        request: Request = PLAIN,
+        prefixes: str | Iterable[str] = "",
+    ) -> Iterator[Answer]:
+        """The same for lines that come in chunks: one is answered before the next is asked for."""
+        decoding = decoding or self.recipe.decode
+        request.refuse_unless_possible(decoding)
+        joined = (list(map(self._joined, chunk)) for chunk in chunks)
+        return self.scribe.answer_chunks(joined, decoding, batch_tokens, request, prefixes)
 
     def outputs(self, lines: Iterable[str], decoding: Decoding) -> list[str]:
-        """The text alone of each answer; too long a line is cut without a word."""
+        """The text alone of each answer; too long a line is translated in parts without a word."""
         return [answer.text for answer in self.stream(lines, decoding)]
 
     def decoding(self, beam: int | None = None, length_penalty: float | None = None) -> Decoding:
@@ -113,7 +175,9 @@ class Translator:
     @cached_property
     def scribe(self) -> Scribe:
         """The model with its tokenizers."""
-        return Scribe(model=self.model, tokenizers=self.run.tokenizers, longest=self.recipe.data.max_length)
+        longest = min(run.recipe.data.max_length for run in (self.run, *self.others))
+        symbols = self.recipe.tokenizer.symbols
+        return Scribe(model=self.model, tokenizers=self.run.tokenizers, longest=longest, symbols=symbols)
 
     def _joined(self, line: str) -> str:
         """A source as the model was shown it: where columns were joined for training, a tab counts as their blank."""

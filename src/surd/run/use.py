@@ -1,7 +1,10 @@
 """Use: a run's model in memory, as what its task makes of it."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
+from surd.decode.ensemble import Ensemble
+from surd.errors import SurdError
 from surd.models.language import Language
 from surd.models.seq2seq import Seq2Seq
 from surd.run.folder import Run
@@ -23,12 +26,27 @@ def opened(
     return Translator(run=run, model=model)
 
 
-def translator(run: Run) -> Translator:
-    """What `surd translate` uses; a language model is refused."""
-    run.refuse_unless("translate")
-    found = opened(run)
-    assert isinstance(found, Translator), "its task has just been looked at"
-    return found
+def opened_together(
+    runs: Sequence[Run], device: "torch.device | None" = None, precision: Literal["auto", "bf16", "fp32"] = "auto"
+) -> Translator:
+    """A translator whose models write as one, see `surd.decode.ensemble`; the first run gives the settings."""
+    first, *others = runs
+    for run in runs:
+        run.refuse_unless("translate")
+    if different := [str(run.folder) for run in others if run.about["files"] != first.about["files"]]:
+        raise SurdError(
+            f"an ensemble has one vocabulary, and that of {', '.join(different)} is not that of {first.folder}: "
+            "train its runs on the same data with other seeds, or one from the other"
+        )
+    models = [run.load_model(device, precision) for run in runs]
+    members = [model for model in models if isinstance(model, Seq2Seq)]
+    assert len(members) == len(runs), "a task with pairs has such a model"
+    return Translator(run=first, model=Ensemble(members) if others else members[0], others=tuple(others))
+
+
+def translator(run: Run, *others: Run) -> Translator:
+    """What `surd translate` uses, with several runs an ensemble; a language model is refused."""
+    return opened_together([run, *others])
 
 
 def writer(run: Run) -> Writer:

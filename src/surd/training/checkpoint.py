@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from surd.errors import SurdError
-from surd.files import load_tensors, read_json, save_tensors, sha256, verify, write_json
+from surd.files import load_tensors, read_json, rename, save_tensors, sha256, sync_folder, verify, write_json
 from surd.models.model import Model
-from surd.models.weights import load_weights, save_weights
+from surd.models.weights import load_weights, save_weights, weights_of
 
 FORMAT = 1
 WEIGHTS, OPTIMIZER, STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
@@ -102,9 +102,9 @@ class Checkpoints:
             written = _with_checksum(state, sums[WEIGHTS])
             write_json(temporary / STATE, {"format": FORMAT, **asdict(written), "files": sums})
             if final.exists():  # a folder cannot be replaced in one move; the checkpoint before it stays meanwhile
-                final.rename(self.folder / f".{final.name}.old.partial")
-            temporary.rename(final)
-            flush_folder(self.folder)
+                self._drop(final)
+            rename(temporary, final)
+            sync_folder(self.folder)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
         self.prune()
@@ -119,13 +119,20 @@ class Checkpoints:
         for step in steps[: -self.keep]:
             if step in needed and (self.path(step) / WEIGHTS).exists():  # a kill right here may have moved them before
                 averaging.mkdir(exist_ok=True)
-                (self.path(step) / WEIGHTS).replace(averaging / f"step-{step:06d}.safetensors")
-            shutil.rmtree(self.path(step))
+                rename(self.path(step) / WEIGHTS, averaging / f"step-{step:06d}.safetensors")
+            self._drop(self.path(step))
         for path in averaging.glob("step-*.safetensors"):
             if int(path.stem.removeprefix("step-")) not in needed:
                 path.unlink()
         for leftover in self.folder.glob(".step-*.partial"):
             shutil.rmtree(leftover, ignore_errors=True)
+
+    def _drop(self, checkpoint: Path) -> None:
+        """Takes a checkpoint out of the list in one move: what a kill leaves of it is no longer one."""
+        aside = self.folder / f".{checkpoint.name}.old.partial"
+        shutil.rmtree(aside, ignore_errors=True)
+        rename(checkpoint, aside)
+        shutil.rmtree(aside, ignore_errors=True)
 
     def read(self, step: int) -> State:
         """The state of a checkpoint, without its tensors; a newer format or a damaged file is refused."""
@@ -148,6 +155,13 @@ class Checkpoints:
             return State(**values), dict(found["files"])
         except (KeyError, TypeError, ValueError) as error:
             raise SurdError(f"{path}: damaged, not the state of a checkpoint ({error})") from None
+
+    def tensors(self, step: int) -> dict[str, Tensor]:
+        """All tensors of a checkpoint, after checking its files: weights, optimiser and random states."""
+        folder, (_, sums) = self.path(step), self._read(step)
+        for name in (WEIGHTS, OPTIMIZER):
+            verify(folder / name, sums[name])
+        return load_tensors(folder / WEIGHTS) | load_tensors(folder / OPTIMIZER)
 
     def restore(self, step: int, model: Model, optimizer: Optimizer) -> State:
         """Loads a checkpoint into model, optimiser and the global random streams, after checking every file."""
@@ -182,6 +196,11 @@ def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tenso
     return {f"{names[id(w)]}/{key}": value for w, held in optimizer.state.items() for key, value in held.items()}
 
 
+def all_tensors(model: Model, optimizer: Optimizer) -> dict[str, Tensor]:
+    """Weights and optimiser state by name: what an update changes."""
+    return weights_of(model) | optimizer_tensors(model, optimizer)
+
+
 def load_optimizer(model: nn.Module, optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
     """The inverse of `optimizer_tensors`: moments go to their weight's device."""
     parameters = dict(model.named_parameters())
@@ -202,12 +221,3 @@ def load_random(streams: dict[str, Tensor]) -> None:
     torch.set_rng_state(streams[f"{RANDOM}cpu"])
     if f"{RANDOM}cuda" in streams and torch.cuda.is_available():
         torch.cuda.set_rng_state(streams[f"{RANDOM}cuda"])
-
-
-def flush_folder(folder: Path) -> None:
-    """Waits until a folder's list of names is on the disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -15,6 +15,7 @@ from surd.metrics.perplexity import nats_per_token, text_scores, windows_describ
 from surd.metrics.score import Score
 from surd.models.model import Model
 from surd.models.seq2seq import Seq2Seq
+from surd.run.request import PLAIN, Request
 from surd.run.text import Scribe
 from surd.tasks import PairTask
 
@@ -30,6 +31,8 @@ LINES_AT_ONCE = 250
 """Sources between two looks at whether the user wants to stop."""
 BATCH_TOKENS = 16_384
 """Lines × longest source × beam that are decoded together."""
+AS_FOUND = Request(guard=False)
+"""While a model learns, half of what it writes may go in circles: no second search is worth its time."""
 
 Stop = Callable[[], bool]
 Item = TypeVar("Item")
@@ -109,15 +112,17 @@ class PairScorer:
 
     def watch(self, model: Model, nll: float, stop: Stop = never) -> Look:
         """Greedily, on some sources."""
-        scores, lines = self._scores(model, WATCHED_LINES, replace(self.decoding, beam=1), stop)
+        scores, lines = self._scores(model, WATCHED_LINES, replace(self.decoding, beam=1), AS_FOUND, stop)
         return Look(scores=scores, lines=lines, basis=f"greedy, {lines:,} sources")
 
     def final(self, model: Model, stop: Stop = never) -> Look:
         """At the full beam, on more of them."""
-        scores, lines = self._scores(model, FINAL_LINES, self.decoding, stop)
+        scores, lines = self._scores(model, FINAL_LINES, self.decoding, PLAIN, stop)
         return Look(scores=scores, lines=lines, basis=f"{lines:,} held-out sources")
 
-    def _scores(self, model: Model, lines: int, decoding: Decoding, stop: Stop) -> tuple[tuple[Score, ...], int]:
+    def _scores(
+        self, model: Model, lines: int, decoding: Decoding, request: Request, stop: Stop
+    ) -> tuple[tuple[Score, ...], int]:
         """The scores of the model on at most `lines` sources, and how many sources that were.
 
         Sources are decoded in groups of like length: little is wasted, and nobody who wants to stop waits for long.
@@ -126,7 +131,8 @@ class PairScorer:
         texts = sorted(spread(self.texts, lines), key=lambda text: len(text.source))
         scribe = Scribe(model=model.eval(), tokenizers=self.tokenizers, longest=self.longest)
         hypotheses = []
-        for answer in scribe.answer((text.source for text in texts), decoding, BATCH_TOKENS, LINES_AT_ONCE):
+        sources = (text.source for text in texts)
+        for answer in scribe.answer(sources, decoding, BATCH_TOKENS, LINES_AT_ONCE, request):
             hypotheses.append(answer.text)
             if stop():
                 raise Stopped

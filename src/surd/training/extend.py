@@ -7,6 +7,7 @@ from surd.errors import SurdError
 from surd.optim.schedule import Cosine
 from surd.recipe import Recipe, explain, override, write
 from surd.run import Run
+from surd.run.lock import is_held
 
 MOVABLE = ("training.steps", "training.patience", "training.keep")
 """Settings that say when training ends or what stays on disk, and leave every update as it would have been."""
@@ -25,6 +26,8 @@ def extended(run: Run, words: Sequence[str]) -> Run:
             f"it can change {', '.join(MOVABLE)}"
         )
     if changed:
+        if is_held(run.folder):  # the training at work would not hear of it
+            raise SurdError(f"{run.folder}: another process is training in this folder; stop it first.")
         after = _with_schedule_of(before, after)
         write(after, run.recipe_file, {name: "changed when the training was taken up again" for name in changed})
     return Run(run.folder)

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from surd.files import write_atomic
+from surd.files import append, write_atomic
 
 NAME = "metrics.jsonl"
 
@@ -23,6 +23,5 @@ class Journal:
     def write(self, record: dict[str, Any]) -> None:
         """Appends one line in one write: a kill can shorten the last line, never mix two."""
         line = json.dumps(record, ensure_ascii=False, allow_nan=True) + "\n"
-        with self.path.open("ab", buffering=0) as file:
-            file.write(line.encode())
+        append(self.path, line.encode())
         self.length += 1

@@ -8,12 +8,15 @@ from dataclasses import asdict, replace
 import torch
 
 from surd.errors import SurdError
+from surd.files import flush
 from surd.measure.alarms import NON_FINITE
 from surd.measure.ledger import ledger
 from surd.measure.vitals import Alarm
 from surd.measure.watch import watch
 from surd.run import Run
-from surd.training.checkpoint import Evaluation, State
+from surd.run.lock import held
+from surd.training.checkpoint import Evaluation, State, all_tensors
+from surd.training.disk import refusals_told
 from surd.training.evaluate import Stop, Stopped, held_out_nll, never
 from surd.training.events import (
     Alarmed,
@@ -27,11 +30,12 @@ from surd.training.events import (
     Verdict,
     Weighed,
 )
+from surd.training.fingerprint import Fingerprints
 from surd.training.finish import finish
 from surd.training.journal import Journal
 from surd.training.pace import Clock, Costs
 from surd.training.session import Session, Update, advance, begin
-from surd.training.step import StepResult, train_step
+from surd.training.step import StepResult
 from surd.training.verdict import beats_frequencies, judge
 
 LOG_EVERY = 10
@@ -46,8 +50,13 @@ def train(run: Run, stop: Stop = never, costs: Costs | None = None) -> Iterator[
     """Trains, or goes on training, the run in its folder until its recipe says it is done.
 
     `stop` is asked after every update; once it says yes, a checkpoint is written and the last event is `Interrupted`.
-    `costs` are what a calibration has measured, for the time estimate.
+    `costs` are what a calibration has measured, for the time estimate. While it lasts, the folder is locked.
     """
+    with held(run.folder):
+        yield from _train(run, stop, costs)
+
+
+def _train(run: Run, stop: Stop, costs: Costs | None) -> Iterator[Event]:
     yield Preparing(doing="the model")
     for leftover in run.folder.glob(".*.partial"):  # what a kill left half written
         leftover.unlink()
@@ -57,11 +66,12 @@ def train(run: Run, stop: Stop = never, costs: Costs | None = None) -> Iterator[
     if state.start is None:
         state = replace(state, start=held_out_nll(session.model, session.held_out, session.device))
     fresh = ledger(session.model) if state.step == 0 else None  # before the clock starts, which is for updates
-    loop = _Loop(session, replace(state, setting=session.setting()), Clock(state.seconds, costs), stop)
-    yield loop.started(notes)
-    if fresh is not None:
-        yield Weighed(ledger=fresh)
-    yield from loop.events()
+    with refusals_told(run, session.checkpoints):
+        loop = _Loop(session, replace(state, setting=session.setting()), Clock(state.seconds, costs), stop)
+        yield loop.started(notes)
+        if fresh is not None:
+            yield Weighed(ledger=fresh)
+        yield from loop.events()
 
 
 class _Loop:
@@ -70,10 +80,11 @@ class _Loop:
     def __init__(self, session: Session, state: State, clock: Clock, stop: Stop) -> None:
         self.session, self.state, self.clock, self.stop = session, state, clock, stop
         self.training = session.recipe.training
-        if self.training.steps is None:
-            raise SurdError(f"{session.run.recipe_file}: training.steps is missing: how many updates should there be?")
+        assert self.training.steps is not None, "its first rate was asked for"
         self.steps = self.training.steps
         self.journal = Journal(session.run.folder, keep=state.journal)
+        self.fingerprints = Fingerprints(session.run.folder)
+        self.fingerprints.cut(state.step)
         assert state.start is not None, "a state is measured before its first update"
         self.yardsticks = session.yardsticks(state.start)
         self.saved = state if state.step else None
@@ -113,6 +124,7 @@ class _Loop:
 
     def events(self) -> Iterator[Event]:
         updates = self.session.updates(self.state)
+        self._make_best_usable()
         try:
             while True:
                 if self.stop():
@@ -152,25 +164,16 @@ class _Loop:
         return ""
 
     def _update(self, update: Update) -> Progress:
-        recipe, training, step = self.session.recipe, self.training, self.state.step + 1
-        rate = training.schedule(step, self.steps, recipe.model.d_model)
-        for group in self.session.optimizer.param_groups:
-            group["lr"] = rate
-        result = train_step(
-            self.session.model,
-            update.batches,
-            self.session.optimizer,
-            training.clip,
-            training.smoothing,
-            training.terms,
-            self.watch.before_update if self.watch is not None else lambda: None,
-        )
+        step, session = self.state.step + 1, self.session
+        rate = session.rate(step)
+        result = session.step(step, update, self.watch.before_update if self.watch is not None else lambda: None)
         if self.watch is not None:
             self.watch.step(result.loss)
         if not result.finite:
             raise SurdError(self._not_finite(step, rate, result))
         tokens = result.source_tokens + result.target_tokens
         self.state = advance(self.state, update, result.loss, result.nll, result.target_tokens, tokens)
+        self.fingerprints.update(step, all_tensors(session.model, session.optimizer))
         self.clock.updated(tokens)
         progress = self._progress(rate, result)
         if step % LOG_EVERY == 0:
@@ -255,13 +258,24 @@ class _Loop:
     def _save(self) -> Iterator[Saved]:
         self.state = replace(self.state, seconds=self.clock.spent())
         if self.saved is None or replace(self.saved, seconds=self.state.seconds) != self.state:
-            checkpoints = self.session.checkpoints
-            self.state = checkpoints.save(self.state, self.session.model, self.session.optimizer)
+            session, checkpoints = self.session, self.session.checkpoints
+            self.fingerprints.checkpoint(self.state.step, all_tensors(session.model, session.optimizer))
+            for path in (self.journal.path, self.fingerprints.path):  # on disk before the checkpoint that counts on it
+                flush(path)
+            self.state = checkpoints.save(self.state, session.model, session.optimizer)
             self.saved, self.saved_at = self.state, time.monotonic()
-            if self.state.best is not None and self.state.best.step == self.state.step:
-                self.session.run.save_model(self.session.model, {"step": self.state.step, "finished": False})
+            self._make_best_usable()
             yield Saved(step=self.state.step, folder=checkpoints.path(self.state.step))
         self.clock.pause()
+
+    def _make_best_usable(self) -> None:
+        """Makes the weights of this update the model for use where they are the best ones so far, and are not it yet.
+
+        A kill may have come between their checkpoint and this.
+        """
+        run, step = self.session.run, self.state.step
+        if self.state.best is not None and self.state.best.step == step and run.model_step() != step:
+            run.save_model(self.session.model, {"step": step, "finished": False})
 
 
 def better(new: Evaluation, old: Evaluation, higher: bool) -> bool:

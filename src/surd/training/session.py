@@ -1,7 +1,7 @@
 """One sitting of a training: model, optimiser, data and folder, and the state that ties them together."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -13,6 +13,7 @@ from surd.data.clean import CAUSES, Fate
 from surd.data.stream import Prepared
 from surd.data.windows import Material, WindowBatch, Windows
 from surd.device import default_device, default_precision, keep_freed_memory
+from surd.errors import SurdError
 from surd.metrics.score import own_version
 from surd.models.model import Model
 from surd.recipe import Recipe
@@ -22,6 +23,7 @@ from surd.tasks import PairTask
 from surd.training.checkpoint import Checkpoints, State
 from surd.training.evaluate import WATCHED_WINDOWS, PairScorer, Scorer, TextScorer, watched
 from surd.training.pace import Amount
+from surd.training.step import StepResult, train_step
 from surd.training.verdict import Yardsticks, unigram_entropy
 
 COUNTED_TOKENS = 500_000
@@ -67,6 +69,22 @@ class Session:
             group = list(itertools.islice(stream, self.recipe.training.accumulation))
             _, epoch, done = group[-1]
             yield Update(tuple(batch.to(self.device) for batch, _, _ in group), epoch, done)
+
+    def step(self, number: int, update: "Update", failed: Callable[[], object] = lambda: None) -> StepResult:
+        """Makes the update `number`, counted from 1; `failed` as in `train_step`."""
+        training = self.recipe.training
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate(number)
+        return train_step(
+            self.model, update.batches, self.optimizer, training.clip, training.smoothing, training.terms, failed
+        )
+
+    def rate(self, number: int) -> float:
+        """The learning rate of that update."""
+        training = self.recipe.training
+        if training.steps is None:
+            raise SurdError(f"{self.run.recipe_file}: training.steps is missing: how many updates should there be?")
+        return training.schedule(number, training.steps, self.recipe.model.d_model)
 
     def _batches(self, epoch: int, start: int) -> Iterator[tuple[Material, int, int]]:
         """Batches with their epoch and the number of batches of that epoch consumed with them."""
@@ -152,7 +170,7 @@ def begin(run: Run) -> Session:
     recipe = run.recipe
     device = default_device()
     seed_all(recipe.seed)
-    model = placed(run.build_model(), recipe, device)
+    model = placed(run.first_model(), recipe, device)
     data, held_out, scorer = _text(run, device) if recipe.data.text is not None else _pairs(run)
     return Session(
         run=run,

@@ -13,13 +13,17 @@ from surd.data.tokenizer import BPE, Characters, TokenizerPair, Unigram
 from surd.data.windows import Material
 from surd.device import default_device, default_precision
 from surd.errors import SurdError
+from surd.files import write_atomic
+from surd.optim.schedule import last_update
 from surd.part import structure
 from surd.recipe import VOCABULARY_SIZES, Draft, Recipe, choose_task, derive, derive_text, with_steps, write
 from surd.run import Run, built_model, refuse_occupied
+from surd.run.folder import START
 from surd.seed import seed_all
 from surd.training.evaluate import Stop, never
 from surd.training.events import Event, Preparing
 from surd.training.loop import train
+from surd.training.origin import Source, drafted_from, kept, strangers
 from surd.training.pace import Costs, grouped, measure
 from surd.training.sample import pair_sample, text_sample
 from surd.training.session import begin, placed
@@ -34,6 +38,10 @@ class Plan:
     """What was asked for."""
     recipe: Recipe
     reasons: Mapping[str, str]
+    source: Source | None = None
+    """The run that training goes on from; without one it begins with first weights."""
+    notes: tuple[str, ...] = ()
+    """What to know of data that another run's vocabulary is to be used on."""
 
     @property
     def fit(self) -> bool:
@@ -55,25 +63,37 @@ class Estimate:
     """How often every pair is seen in so many updates."""
 
 
-def plan(draft: Draft) -> Plan:
-    """Reads the data and settles every setting; whatever is wrong with either is refused here."""
+def plan(draft: Draft, origin: Run | None = None) -> Plan:
+    """Reads the data and settles every setting; whatever is wrong with either is refused here.
+
+    With `origin`, training is to go on from that run: its vocabulary and architecture stand.
+    """
+    source = None
+    if origin is not None:
+        draft, source = drafted_from(origin, draft), Source.open(origin)
     draft.check()
+    found, recipe, reasons = _derived(draft)
+    notes: tuple[str, ...] = ()
+    if origin is not None:
+        recipe, notes = kept(recipe, origin), strangers(origin, found)
+    elif isinstance(found, TextSurvey) and isinstance(recipe.tokenizer.target, Characters):
+        refuse_short(found, found.characters)  # of other tokens it is known once they are learnt
+    return Plan(survey=found, draft=draft, recipe=recipe, reasons=reasons, source=source, notes=notes)
+
+
+def _derived(draft: Draft) -> tuple[Survey | TextSurvey, Recipe, dict[str, str]]:
+    """What is in the data, and the recipe that follows from it."""
     settings = structure(DataSettings, draft.values.get("data", {}), "data")
     if settings.text is not None:
         if settings.dev_text is None and not draft.given("data.held_out"):
             settings = replace(settings, held_out=HELD_OUT)
         text = survey_text(settings)
         recipe, reasons = derive_text(text, draft)
-        text = replace(text, settings=recipe.data)
-        if isinstance(recipe.tokenizer.target, Characters):  # of others it is known once they are learnt
-            refuse_short(text, text.characters)
-        return Plan(survey=text, draft=draft, recipe=recipe, reasons=reasons)
+        return replace(text, settings=recipe.data), recipe, reasons
     found = survey(settings)
     task, _ = choose_task(found, draft)
-    if task.drop_copies:
-        found = found.without_copies()
-    recipe, reasons = derive(found, draft)
-    return Plan(survey=found, draft=draft, recipe=recipe, reasons=reasons)
+    found = (found.without_copies() if task.drop_copies else found).final()
+    return found, *derive(found, draft)
 
 
 def train_new(plan: Plan, out: Path, stop: Stop = never) -> Iterator[Event]:
@@ -81,7 +101,9 @@ def train_new(plan: Plan, out: Path, stop: Stop = never) -> Iterator[Event]:
     refuse_occupied(out)
     recipe, reasons = plan.recipe, dict(plan.reasons)
     names = [Path(name).name for name in (recipe.data.text, recipe.data.source, recipe.data.target) if name]
-    with Run.create(out, recipe.task, names) as run:
+    source = plan.source
+    record = None if source is None else {"how": "from", "runs": [source.record]}
+    with Run.create(out, recipe.task, names, record) as run:
         yield Preparing(doing="the tokenizers")
         tokenizers = learnt(plan)
         tokenizers.save(run.tokenizer_folder)
@@ -97,13 +119,21 @@ def train_new(plan: Plan, out: Path, stop: Stop = never) -> Iterator[Event]:
         recipe, _, more = budgeted(recipe, costs)
         if more:
             write(recipe, run.recipe_file, reasons | more, plan.draft.comments)
+        if source is not None:
+            write_atomic(run.folder / START, source.weights)
     yield from train(Run(out), stop, costs)
 
 
 def learnt(plan: Plan) -> TokenizerPair:
-    """The tokenizers of a plan, learnt from its data; running text has one, which stands on both sides."""
+    """The tokenizers of a plan, learnt from its data; running text has one, which stands on both sides.
+
+    Where training goes on from a run they are that run's.
+    """
+    if plan.source is not None:
+        return plan.source.run.tokenizers
     if isinstance(plan.survey, TextSurvey):
-        tokenizer = learn_text_tokenizer(plan.recipe.tokenizer.target, plan.survey, plan.fit)
+        settings = plan.recipe.tokenizer
+        tokenizer = learn_text_tokenizer(settings.target, plan.survey, plan.fit, settings.symbols)
         return TokenizerPair(tokenizer, tokenizer)
     return learn_tokenizers(plan.recipe.tokenizer, plan.survey, plan.fit)
 
@@ -138,8 +168,10 @@ def budgeted(recipe: Recipe, costs: Costs) -> tuple[Recipe, int, dict[str, str]]
     if minutes is None:
         raise SurdError("training: expected steps or minutes, found neither")
     shorter, reasons, steps = recipe, {}, 1
+    last = last_update(recipe.training.schedule)
     for _ in range(2):  # evaluations that come closer together, as the updates are few, leave time for fewer updates
         steps = costs.updates_within(60 * minutes, shorter.training.evaluate_every)
+        steps = steps if last is None else min(steps, last)
         reason = f"{minutes:g} minutes at {1000 * costs.update:.1f} ms an update, measured on this machine"
         shorter, reasons = with_steps(recipe, steps, reason)
     return shorter, steps, reasons
