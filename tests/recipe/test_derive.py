@@ -218,3 +218,13 @@ def test_inflection_is_in_characters(tmp_path):
     assert (recipe.task, recipe.tokenizer.joint, recipe.tokenizer.source.kind) == ("transduction", True, "characters")
     assert "letter pairs" in reasons["task"]
     assert recipe.data == DataSettings(source=str(tmp_path / "pairs.tsv"))
+
+
+def test_heads_that_do_not_divide_the_width_are_refused_unless_d_k_is_given(text):
+    asked = Draft().with_words(["model.d_model=64", "model.heads=3"])
+    with pytest.raises(
+        SurdError, match=r"model\.heads: expected a divisor of model\.d_model = 64 \(1, 2, 4, .*found 3"
+    ):
+        derive(text, asked)
+    recipe, _ = derive(text, asked.with_words(["model.d_k=20"]))
+    assert (recipe.model.heads, recipe.model.d_k) == (3, 20)
