@@ -44,15 +44,16 @@ def _bf16_gain() -> float:
     """How many times faster than in fp32 the processor multiplies matrices of a small model's size in bf16."""
     import torch
 
-    seconds = {}
-    for dtype in (torch.float32, torch.bfloat16):
-        left, right = torch.ones(1024, 256, dtype=dtype), torch.ones(256, 1024, dtype=dtype)
-        timings = []
-        for _ in range(8):  # the first ones prepare the kernel; the quickest is the least disturbed
+    factors = {
+        dtype: (torch.ones(1024, 256, dtype=dtype), torch.ones(256, 1024, dtype=dtype))
+        for dtype in (torch.float32, torch.bfloat16)
+    }
+    seconds = dict.fromkeys(factors, float("inf"))
+    for _ in range(12):  # in turn, so that what else the machine does falls on both; the quickest is least disturbed
+        for dtype, (left, right) in factors.items():
             began = time.perf_counter()
             left @ right
-            timings.append(time.perf_counter() - began)
-        seconds[dtype] = min(timings)
+            seconds[dtype] = min(seconds[dtype], time.perf_counter() - began)
     return seconds[torch.float32] / seconds[torch.bfloat16]
 
 

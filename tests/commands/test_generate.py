@@ -188,7 +188,8 @@ def test_a_plan_and_held_out_text_of_ones_own(
     assert [line.split()[-1] for line in final] == [line.split()[-1] for line in again], "one definition"
     for one, other in zip(final, again, strict=True):
         name, value = re.findall(r"^([a-z ]+) ([0-9.]+)", one)[0]
-        assert re.findall(rf"^{name} +([0-9.]+)", other) == [value]
+        (found,) = re.findall(rf"^{name} +([0-9.]+)", other)
+        assert float(found) == pytest.approx(float(value), rel=1e-3)  # in bf16, where that is fast, to its rounding
 
 
 @pytest.mark.usefixtures("compiled")

@@ -227,3 +227,13 @@ def test_learnt_positions_reach_as_far_as_outputs_may(tmp_path):
     assert reasons["model.position.length"].startswith("outputs may have")
     given = Draft().with_words(["model.position={kind='learned', length=600}", "training.steps=500"])
     assert derive(found, given)[0].model.position.length == 600
+
+
+def test_heads_that_do_not_divide_the_width_are_refused_unless_d_k_is_given(text):
+    asked = Draft().with_words(["model.d_model=64", "model.heads=3"])
+    with pytest.raises(
+        SurdError, match=r"model\.heads: expected a divisor of model\.d_model = 64 \(1, 2, 4, .*found 3"
+    ):
+        derive(text, asked)
+    recipe, _ = derive(text, asked.with_words(["model.d_k=20"]))
+    assert (recipe.model.heads, recipe.model.d_k) == (3, 20)

@@ -107,3 +107,9 @@ def test_what_chooses_no_kind_fits_any():
 
 def test_what_is_still_open_is_no_contradiction():
     Draft().with_words(["model.tying=all", "training.schedule.warmup=100000"]).check()
+
+
+def test_a_value_that_is_refused_is_not_called_missing_as_well():
+    with pytest.raises(Faults) as refusal:
+        Draft().with_words(["model.scale.kind=fixed", "model.scale.value=-1"]).check()
+    assert str(refusal.value) == "model.scale.value: expected a number above 0, found -1.0"

@@ -24,7 +24,7 @@ from surd.nn.special import SPECIALS
 from surd.nn.stack import LastNorm
 from surd.nn.tying import Tying
 
-TRIAL_SENTENCES, TRIAL_LENGTHS = 8, (13, 14)
+TRIAL_SENTENCES, TRIAL_LENGTHS = 24, (13, 14)
 """What the ledger measures on: sequences, and positions in each of them, prime to the widths of heads."""
 
 

@@ -6,6 +6,7 @@ from math import ceil, prod, sqrt
 from surd.data.survey import Survey
 from surd.data.tokenizer import BPE, TokenizerKind
 from surd.decode.decoding import Decoding
+from surd.errors import SurdError
 from surd.nn.position import Position
 from surd.optim.schedule import Schedule
 from surd.recipe.draft import Draft
@@ -147,7 +148,13 @@ def widths(plan: Plan) -> None:
     """What follows from the width."""
     wanted, width = get(plan.size.values, "model.d_model"), plan["model.d_model"]
     heads = plan["model.heads"]
-    plan.put("model.d_k", max(1, width // heads), f"the width of {width} over {heads} heads")
+    if get(plan.asked.values, "model.d_k") is None and width % heads:
+        divisors = ", ".join(str(number) for number in range(1, width + 1) if width % number == 0)
+        raise SurdError(
+            f"model.heads: expected a divisor of model.d_model = {width} ({divisors}), found {heads}; "
+            "with model.d_k given as well, any number is right"
+        )
+    plan.put("model.d_k", width // heads, f"the width of {width} over {heads} heads")
     if width != wanted:
         ratio = get(plan.size.values, "model.d_ff") / wanted
         plan.put("model.d_ff", max(1, round(ratio * width)), f"{ratio:g} times the width")

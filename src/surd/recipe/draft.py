@@ -150,7 +150,9 @@ def built(
             recipe = structure(Recipe, rest)
             break
         except Faults as error:
-            lines += [_with_leaf(line) for line in error.lines if _with_leaf(line) not in lines]
+            refused = {line.partition(": ")[0] for line in lines}  # what was taken out is not missing
+            found = [_with_leaf(line) for line in error.lines]
+            lines += [line for line in found if line not in lines and line.removesuffix(": missing") not in refused]
             paths = [line.partition(": ")[0].removesuffix(".kind") for line in error.lines]
             before, rest = rest, _restored(rest, base, paths)
             if rest == before:  # the fault lies between settings: all of their table goes
