@@ -186,7 +186,7 @@ def verified(folder: Path, settings: list[str]) -> int:
 
 def follow(training: "Callable[[Stop], Iterable[Event]]", run: Path) -> int:
     """Tells a training to its end; the exit status says whether it got there."""
-    from surd.run.folder import ABOUT
+    from surd.run.place import ABOUT
     from surd.training.events import Finished, Interrupted
     from surd.training.interrupt import stop_on_signal
 

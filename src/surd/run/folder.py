@@ -14,18 +14,19 @@ No file names a place outside the folder, so it can be moved, copied and sent; n
 import os
 import shutil
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from surd.errors import SurdError, nearest
+from surd.errors import SurdError
 from surd.files import read_json, rename, sha256, sync_folder, verify, write_json
 from surd.metrics.score import own_version
 from surd.run.contents import refuse_foreign_names, refuse_misshapen, refuse_strangers
-from surd.run.lock import LOCK, held, is_held
+from surd.run.lock import LOCK, held
+from surd.run.place import ABOUT, existing_ancestor, not_a_run, refuse_occupied, sweep
 
 if TYPE_CHECKING:
     import torch
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from surd.tasks import Task
 
 FORMAT = 1
-ABOUT, WEIGHTS, MODEL, START = "run.json", "model.safetensors", "model.json", "start.safetensors"
+WEIGHTS, MODEL, START = "model.safetensors", "model.json", "start.safetensors"
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Run:
         """The run in that folder; what is no run, newer than this surd, or damaged is a `SurdError`."""
         folder = Path(path)
         if not (folder / ABOUT).is_file():
-            raise SurdError(_not_a_run(folder))
+            raise SurdError(not_a_run(folder))
         refuse_strangers(folder)
         about = _described(folder / ABOUT, "run")
         refuse_foreign_names(folder / ABOUT, about["files"], "tokenizer")
@@ -89,8 +90,8 @@ class Run:
         final = Path(path)
         refuse_occupied(final)
         # A sibling of the final place as far as possible: a rename works within one file system only.
-        staging = _existing_ancestor(final) / f".{final.name}.{os.getpid()}.partial"
-        _sweep(staging.parent, final.name)
+        staging = existing_ancestor(final) / f".{final.name}.{os.getpid()}.partial"
+        sweep(staging.parent, final.name)
         try:
             try:
                 staging.mkdir()
@@ -259,66 +260,6 @@ def built_model(recipe: "Recipe", tokenizers: "TokenizerPair") -> "Model":
     return Seq2Seq(recipe.model, tokenizers.source.size, tokenizers.target.size)
 
 
-def refuse_occupied(path: Path) -> None:
-    """Refuses an output folder that holds anything; a missing or an empty one is free."""
-    if not path.exists():
-        return
-    if not path.is_dir():
-        raise SurdError(f"{path}: is a file; name a new folder for the run")
-    if (path / ABOUT).exists():
-        raise SurdError(
-            f"{path}: holds another run. Go on with it by: surd train --resume {path}; or name a new folder."
-        )
-    if names := sorted(item.name for item in path.iterdir()):
-        raise SurdError(f"{path}: is not empty (it holds {_listed(names)}); name a new folder for the run")
-
-
-def _sweep(folder: Path, name: str) -> None:
-    """Removes what a kill has left of runs that were to be made under this name: nobody holds their lock."""
-    for path in folder.iterdir():
-        number = path.name.removeprefix(f".{name}.").removesuffix(".partial")
-        if path.name != f".{name}.{number}.partial" or not number.isdigit() or path.is_symlink() or not path.is_dir():
-            continue
-        with suppress(SurdError):  # somebody else's
-            if not is_held(path):
-                shutil.rmtree(path, ignore_errors=True)
-
-
-def runs_in(folder: Path) -> list[Path]:
-    """The runs that lie directly in a folder, by name."""
-    try:
-        return sorted(item for item in folder.iterdir() if (item / ABOUT).is_file())
-    except OSError:
-        return []
-
-
-def _not_a_run(path: Path) -> str:
-    """What was found instead of a run, and the run that was likely meant."""
-    for parent in path.absolute().parents:
-        if (parent / ABOUT).is_file():
-            return f"{path}: not a run itself, but inside one: {parent}"
-    if inside := runs_in(path):
-        return f"{path}: not a run, but it holds {_listed([str(run) for run in inside])}"
-    if not path.exists():
-        found = "no such folder"
-    elif path.is_file():
-        found = f"a file of {path.stat().st_size:,} bytes, not the folder of a run"
-    else:
-        names = sorted(item.name for item in path.iterdir())
-        found = f"a folder without {ABOUT}, so not a run (it holds {_listed(names) if names else 'nothing'})"
-    beside = {run.name: run for run in runs_in(path.parent)}
-    guess = nearest(path.name, beside)
-    if guess:
-        return f"{path}: {found}. Did you mean {beside[guess]}?"
-    return f"{path}: {found}. " + (f"Runs beside it: {_listed(list(beside))}." if beside else "No run is beside it.")
-
-
-def _listed(names: Sequence[str], most: int = 5) -> str:
-    """Names in a row, not all of very many."""
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
 def _described(path: Path, what: str) -> dict[str, Any]:
     """A description with a format number: newer formats and other content are refused."""
     about = read_json(path)
@@ -333,8 +274,3 @@ def _described(path: Path, what: str) -> dict[str, Any]:
     if not isinstance(about.get(expected[0]), expected[1]):
         raise SurdError(f'{path}: damaged, "{expected[0]}" is missing')
     return about
-
-
-def _existing_ancestor(path: Path) -> Path:
-    """The nearest folder above `path` that exists."""
-    return next(parent for parent in path.absolute().parents if parent.is_dir())
