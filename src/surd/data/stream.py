@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from itertools import chain, pairwise
 from pathlib import Path
 from types import TracebackType
@@ -113,8 +114,9 @@ class TableWriter:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for file in chain.from_iterable(self._files.values()):
-            file.close()
+        with ExitStack() as closing:  # all of them, even where one cannot be written to its end
+            for file in chain.from_iterable(self._files.values()):
+                closing.callback(file.close)
 
 
 def write_index(folder: Path, train: dict, held_out: dict, texts: Sequence[HeldOut], report: Report) -> None:

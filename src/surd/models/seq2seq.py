@@ -1,6 +1,6 @@
 """The encoder–decoder of "Attention Is All You Need", every choice of it a named setting."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -17,6 +17,9 @@ from surd.nn.multihead import CrossAttention, SelfAttention
 from surd.nn.ragged import Layout, Ragged
 from surd.nn.stack import Decoder, Encoder
 from surd.nn.tying import first_gain, tie, verify
+
+VECTOR = 16
+"""Numbers that a processor works on at once, in fp32 and at the most."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,9 @@ class Seq2Seq(Model):
     def encode(self, source: Ragged) -> Memory:
         """Source ids, each sequence ended by EOS, to hidden states."""
         layout = source.layout
-        x = self.source(source.tokens, layout.positions, layout.longest, self.compute_dtype)
+        if not torch.is_grad_enabled():  # an answer must not depend on how long its neighbours are
+            layout = replace(layout, multiple=VECTOR)
+        x = self.source(source.tokens, layout.positions, layout.reach, self.compute_dtype)
         return Memory(self.encoder(x, layout), layout)
 
     def forward(self, source: Ragged, target: Ragged) -> Float[Tensor, "target_total d_model"]:

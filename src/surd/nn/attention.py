@@ -12,6 +12,9 @@ from surd.nn.score import dot_scores
 # Below this many keys the plain products win on a CPU: the backward of its fused kernel took 54 % of a training step
 # with sentences of 13 tokens. Above, the scores of all pairs would no longer fit the cache.
 PLAIN_KEYS = 256
+# Where nothing is learnt the plain products go further: what the fused kernel makes of a row depends on the padding
+# beside it, and so an answer would on its neighbours.
+INVARIANT_KEYS = 1024
 
 
 def attention(
@@ -46,7 +49,8 @@ def fast_attention(
     query: Tensor, key: Tensor, value: Tensor, scale: float, mask: Tensor | None = None, rate: float = 0.0
 ):
     """The same function as `attention` by the quickest way for its size and device."""
-    if query.device.type == "cpu" and rate == 0.0 and key.shape[-2] <= PLAIN_KEYS:
+    plain_keys = PLAIN_KEYS if torch.is_grad_enabled() else INVARIANT_KEYS
+    if query.device.type == "cpu" and rate == 0.0 and key.shape[-2] <= plain_keys:
         return _ShortAttention.apply(query, key, value, scale, mask)
     if rate > 0.0:
         return attention(query, key, value, scale, mask, rate)

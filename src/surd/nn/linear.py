@@ -11,6 +11,10 @@ from surd.measure.gaussian import nearly
 from surd.measure.signal import Signal, Tape
 from surd.measure.sites import Role
 
+FEWEST = 12
+"""Rows with which a product is computed at least where nothing is learnt: with fewer, libraries take other kernels that
+round otherwise, and what a sentence becomes would depend on how many stand beside it."""
+
 
 class Linear(nn.Linear):
     """x Wᵀ + b, in the dtype of x.
@@ -24,9 +28,12 @@ class Linear(nn.Linear):
         super().__init__(inputs, sum(outputs), bias)
         self.outputs = outputs
 
-    def forward(self, input: Float[Tensor, "*rows inputs"]) -> Float[Tensor, "*rows outputs"]:
-        bias = None if self.bias is None else self.bias.to(input.dtype)
-        return F.linear(input, self.weight.to(input.dtype), bias)
+    def forward(self, input: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows outputs"]:
+        weight, bias = self.weight.to(input.dtype), None if self.bias is None else self.bias.to(input.dtype)
+        rows = len(input)
+        if rows < FEWEST and not torch.is_grad_enabled():
+            return F.linear(F.pad(input, (0, 0, 0, FEWEST - rows)), weight, bias)[:rows]
+        return F.linear(input, weight, bias)
 
 
 class Projection(Linear):

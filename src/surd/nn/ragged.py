@@ -17,6 +17,9 @@ class Layout:
 
     lengths: tuple[int, ...]
     device: torch.device
+    multiple: int = 1
+    """What `longest` is a multiple of: 16 fills the vectors of a processor, so that padding does not change how the
+    numbers beside it are summed."""
 
     @property
     def batch(self) -> int:
@@ -27,8 +30,14 @@ class Layout:
         return sum(self.lengths)
 
     @cached_property
-    def longest(self) -> int:
+    def reach(self) -> int:
+        """Tokens of the longest sequence."""
         return max(self.lengths, default=0)
+
+    @cached_property
+    def longest(self) -> int:
+        """Cells of a sequence in the padded view."""
+        return -(-self.reach // self.multiple) * self.multiple
 
     @cached_property
     def full(self) -> bool:

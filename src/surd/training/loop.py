@@ -131,7 +131,7 @@ class _Loop:
                     raise Stopped
                 if self._evaluation_due():
                     began = time.monotonic()
-                    yield from self._evaluate()
+                    yield from self._evaluate(updates)
                     yield from self._save()
                     self.clock.evaluated(time.monotonic() - began)
                 elif why := self._end():
@@ -201,10 +201,13 @@ class _Loop:
     def _not_finite(self, step: int, rate: float, result: StepResult) -> str:
         what = "gradient" if math.isfinite(result.loss) else "loss"
         first = "".join(f" It came up first at {a.site}. {a.advice}" for a in self.alarms if a.kind == NON_FINITE)
+        return self._stopped(f"at step {step}: the {what} is not a number (rate {rate:.2g})", first)
+
+    def _stopped(self, where: str, first: str = "") -> str:
         steps = self.session.checkpoints.steps()
         good = f"The checkpoint of step {steps[-1]} is good and stays." if steps else "There is no checkpoint yet."
         return (
-            f"training stopped at step {step}: the {what} is not a number (rate {rate:.2g}).{first} {good} "
+            f"training stopped {where}.{first} {good} "
             "Train again with a lower training.schedule.rate, a longer warm-up, or training.precision=fp32."
         )
 
@@ -233,9 +236,12 @@ class _Loop:
             self._record({"event": "verdict", "step": step, "learning": learning, "sentence": sentence})
             yield Verdict(step=step, learning=learning, sentence=sentence)
 
-    def _evaluate(self) -> Iterator[Evaluated]:
+    def _evaluate(self, updates: Iterator[Update]) -> Iterator[Evaluated]:
         session, training, state = self.session, self.training, self.state
         nll = held_out_nll(session.model, session.held_out, session.device, self.stop)
+        if not math.isfinite(nll):
+            self._update(next(updates))  # stops at its own loss, and says where that is lost
+            raise SurdError(self._stopped(f"at step {state.step}: the held-out loss is not a number"))
         look = session.scorer.watch(session.model, nll, self.stop)
         now = Evaluation(step=state.step, score=look.scores[0].value, nll=nll)
         best = state.best is None or better(now, state.best, look.scores[0].higher_is_better)
