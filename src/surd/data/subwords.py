@@ -46,6 +46,8 @@ def load_subwords(model: bytes, name: str) -> "SentencePieceProcessor":
         processor = SentencePieceProcessor(model_proto=model)
     except (RuntimeError, TypeError):
         raise SurdError(f"{name}: damaged, not a SentencePiece model") from None
+    if processor.get_piece_size() <= len(SPECIALS):
+        raise SurdError(f"{name}: damaged, a SentencePiece model without pieces")
     return processor
 
 

@@ -28,10 +28,10 @@ class Linear(nn.Linear):
         super().__init__(inputs, sum(outputs), bias)
         self.outputs = outputs
 
-    def forward(self, input: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows outputs"]:
+    def forward(self, input: Float[Tensor, "*rows inputs"]) -> Float[Tensor, "*rows outputs"]:
         weight, bias = self.weight.to(input.dtype), None if self.bias is None else self.bias.to(input.dtype)
         rows = len(input)
-        if rows < FEWEST and not torch.is_grad_enabled():
+        if input.dim() == 2 and rows < FEWEST and not torch.is_grad_enabled():
             return F.linear(F.pad(input, (0, 0, 0, FEWEST - rows)), weight, bias)[:rows]
         return F.linear(input, weight, bias)
 
