@@ -69,8 +69,8 @@ def test_beams_reordered_and_leaving_equal_the_whole(model: Seq2Seq, beam: int) 
 
 
 @torch.no_grad()
-def test_sentences_of_one_length_need_no_mask(model: Seq2Seq) -> None:
-    source = encoded((4, 4))
+def test_sentences_of_one_length_that_need_no_padding_need_no_mask(model: Seq2Seq) -> None:
+    source = encoded((15, 15))  # 16 with the end
     cache = model.start(model.encode(source), 2)
     assert cache.mask.added is None
     read = torch.full((4, 1), BOS)

@@ -155,3 +155,12 @@ def test_the_journal_has_each_update_once(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     steps = [line["step"] for line in lines if line["event"] == "update"]
     assert steps == [10, 20]
+
+
+@pytest.mark.parametrize("begin", [new, new_text], ids=["pairs", "text"])
+def test_prepared_text_with_a_token_of_no_vocabulary_is_refused(begin: Callable[..., Sitting], tmp_path: Path) -> None:
+    begin(tmp_path, "run", last=2)
+    for path in (tmp_path / "run" / "data").glob("*.ids"):
+        path.write_bytes(b"\xff" * path.stat().st_size)
+    with pytest.raises(SurdError, match=r"damaged, it has a token 65,535 where the vocabulary has"):
+        list(train(Run.open(tmp_path / "run")))

@@ -92,6 +92,7 @@ class Session:
             done = start
             for batch in self.data.batches(self.recipe.batch, self.recipe.seed, epoch, start):
                 done += 1
+                refuse_damaged(batch, self.model.vocabularies, self.run)
                 yield batch, epoch, done
             epoch, start = epoch + 1, 0
 
@@ -172,6 +173,8 @@ def begin(run: Run) -> Session:
     seed_all(recipe.seed)
     model = placed(run.first_model(), recipe, device)
     data, held_out, scorer = _text(run, device) if recipe.data.text is not None else _pairs(run)
+    for batch in held_out:
+        refuse_damaged(batch, model.vocabularies, run)
     return Session(
         run=run,
         recipe=recipe,
@@ -205,6 +208,16 @@ def _text(run: Run, device: torch.device) -> tuple[Windows, list[WindowBatch], S
     data = Windows(run.data_folder, recipe.data.context)
     held_out = list(data.held_out_batches(recipe.batch, WATCHED_WINDOWS))
     return data, held_out, TextScorer(data=data, batching=recipe.batch, device=device)
+
+
+def refuse_damaged(batch: Material, vocabularies: Sequence[int], run: Run) -> None:
+    """Refuses tokens that no vocabulary has: bits of the prepared text have changed."""
+    for sequences, size in zip(batch.inputs, vocabularies, strict=True):
+        if (highest := int(sequences.tokens.max())) >= size:
+            raise SurdError(
+                f"{run.data_folder}: damaged, it has a token {highest:,} where the vocabulary has {size:,}. "
+                "Restore it from a copy, or train anew."
+            )
 
 
 def text_amount(tokens: int, batches: int, watched: int, held_out: int) -> Amount:
