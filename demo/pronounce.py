@@ -10,6 +10,7 @@ import json
 import re
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -120,7 +121,9 @@ def pronounce(run: Path, words: Iterable[str], listed: Listed) -> Iterator[str]:
     import surd
 
     spelled = [word.lower() for word in words]
-    for word, phones in zip(spelled, surd.load(run).translate(spelled, beam=1), strict=True):
+    with warnings.catch_warnings(action="ignore"):  # of letters that the dictionary has not: told below, word by word
+        said = surd.load(run).translate(spelled, beam=1)
+    for word, phones in zip(spelled, said, strict=True):
         yield f"  {word:<20} {phones:<40} {remark(word, listed)}".rstrip()
 
 
