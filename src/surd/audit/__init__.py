@@ -1,0 +1,1 @@
+"""Audit: what `surd check` says of a Transformer's scales, from what was observed."""

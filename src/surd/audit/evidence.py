@@ -1,0 +1,111 @@
+"""Evidence: what the rules of one check share, each observation made once, when the first rule asks for it."""
+
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from surd.audit.declared import Declared
+from surd.audit.finding import Unobserved
+from surd.audit.subject import Subject
+from surd.audit.weights import Weights
+from surd.errors import SurdError
+from surd.measure.drawn import is_drawn
+from surd.measure.inputs import Inputs, arguments, build_inputs, replaced, tensors
+from surd.measure.probe import probe, unwrapped
+from surd.measure.restore import preserved
+from surd.measure.sites import Trace
+
+
+class Evidence:
+    """Observations of one subject. What cannot be had raises `Unobserved`, and the rule that asked is skipped.
+
+    A measurement that several rules share is a cached property here; one that a single rule makes stands in its file,
+    or in `surd.measure` where it is worth having by itself.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.shared: dict[str, Any] = {}
+
+    @property
+    def declared(self) -> Declared:
+        """What is stated of the model."""
+        return self.subject.declared
+
+    @property
+    def weights(self) -> Weights:
+        """Its tensors, for static rules."""
+        return self.subject.weights
+
+    @cached_property
+    def module(self) -> nn.Module:
+        """The live module, without wrappers."""
+        if self.subject.module is None:
+            raise Unobserved("only a file of weights was given: nothing can be run")
+        return unwrapped(self.subject.module)
+
+    @cached_property
+    def inputs(self) -> Inputs:
+        """Of one call: those given, or built from the signature."""
+        if self.subject.inputs is not None:
+            return self.subject.inputs
+        return once(self.shared, "inputs", lambda: build_inputs(self.module))
+
+    @cached_property
+    def trace(self) -> Trace:
+        """What one probe saw."""
+        return once(self.shared, "trace", lambda: probe(self.module, self.inputs, self.subject.loss))
+
+    @cached_property
+    def trained(self) -> bool:
+        """Whether the model has been trained, as far as its weights tell."""
+        if self.subject.trained is not None:
+            return self.subject.trained
+        matrices = (self.weights.tensor(name) for name, _ in self.weights.matrices())
+        return not is_drawn(matrices)
+
+    def size(self, site: str) -> float | None:
+        """The rms that was measured at a site; of scores, their deviation from the mean of the row."""
+        return self._sizes.get(site)
+
+    @cached_property
+    def _sizes(self) -> dict[str, float]:
+        return {reading.site.name: reading.rms for reading in self.trace.readings}
+
+    @cached_property
+    def outputs(self) -> list[Tensor]:
+        """What one forward in eval mode returns, in order."""
+        return self.run()
+
+    @cached_property
+    def dtype(self) -> torch.dtype:
+        """The type that most of the model's numbers have."""
+        counts: dict[torch.dtype, int] = {}
+        for name in self.weights.names():
+            if (dtype := self.weights.dtype(name)).is_floating_point:
+                counts[dtype] = counts.get(dtype, 0) + self.weights.shape(name).numel()
+        return max(counts, key=lambda dtype: counts[dtype]) if counts else torch.float32
+
+    def run(self, inputs: Inputs | None = None) -> list[Tensor]:
+        """The tensors that one forward returns, in eval mode and without a graph; the model stays as it was."""
+        given = replaced(self.inputs if inputs is None else inputs, lambda x: x.clone())
+        args, kwargs = arguments(given)
+        with preserved(self.module), torch.no_grad():
+            try:
+                return [x.detach().clone() for x in tensors(self.module(*args, **kwargs))]
+            except Exception as error:
+                raise Unobserved(f"the forward raised {type(error).__name__}: {error}") from error
+
+
+def once(shared: dict[str, Any], name: str, make: Any) -> Any:
+    """The value that was made before, or the reason it could not be, without trying again."""
+    if name not in shared:
+        try:
+            shared[name] = make()
+        except SurdError as error:
+            shared[name] = Unobserved(str(error))
+    if isinstance(shared[name], Unobserved):
+        raise shared[name]
+    return shared[name]

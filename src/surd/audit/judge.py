@@ -1,0 +1,150 @@
+"""The judge: runs the rules over the evidence, one finding a cause, and says which rules could not look."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from surd.audit.evidence import Evidence
+from surd.audit.finding import Finding, Severity, Skipped, Unobserved
+from surd.audit.rule import Models, Needs, Rule, named, names
+from surd.audit.subject import Subject
+from surd.errors import Faults, unknown
+from surd.measure.sites import Trace
+
+ORDER = tuple(Severity)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What a check found."""
+
+    subject: str
+    findings: tuple[Finding, ...]
+    """Primary ones, the gravest first, each with its consequences."""
+    skipped: tuple[Skipped, ...]
+    passed: tuple[str, ...]
+    """Rules that looked and found nothing."""
+    trained: bool
+    trace: Trace | None
+    """What the probe saw; None where nothing was run."""
+    notes: tuple[str, ...]
+
+    @property
+    def failing(self) -> tuple[Finding, ...]:
+        """Faults and warnings."""
+        return tuple(finding for finding in self.findings if finding.severity.fails)
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing counts against the model."""
+        return not self.failing
+
+    def __str__(self) -> str:
+        from surd.audit.report.table import table
+
+        return table(self)
+
+
+def judge(subject: Subject, select: Sequence[str] = (), ignore: Sequence[str] = (), static: bool = False) -> Report:
+    """Runs all rules, or those that are selected, without those that are ignored; `static`: those that run nothing."""
+    rules = chosen(select, ignore, static)
+    evidence = Evidence(subject)
+    found: list[Finding] = []
+    skipped: list[Skipped] = []
+    passed: list[str] = []
+    for rule in rules:
+        told, dark = _look(rule, evidence)
+        found += told
+        skipped += dark
+        if not told and not any(not one.site for one in dark):
+            passed.append(rule.name)
+    trace = evidence.shared.get("trace")
+    return Report(
+        subject=subject.name,
+        findings=grouped(found, rules),
+        skipped=tuple(skipped),
+        passed=tuple(passed),
+        trained=evidence.trained,
+        trace=trace if isinstance(trace, Trace) else None,
+        notes=subject.notes,
+    )
+
+
+def chosen(select: Sequence[str], ignore: Sequence[str], static: bool = False) -> list[Rule]:
+    """The rules of those names; all unknown names are told together."""
+    known = names()
+    if strange := [name for name in (*select, *ignore) if name not in known]:
+        raise Faults(unknown("rule", name, known) for name in strange)
+    rules = [named(name) for name in known if (not select or name in select) and name not in ignore]
+    return [rule for rule in rules if rule.needs is Needs.STATIC] if static else rules
+
+
+def _look(rule: Rule, evidence: Evidence) -> tuple[list[Finding], list[Skipped]]:
+    found: list[Finding] = []
+    dark: list[Skipped] = []
+    if rule.models is not Models.BOTH and evidence.trained is not (rule.models is Models.TRAINED):
+        state = "trained" if evidence.trained else "untrained"
+        return [], [Skipped(rule=rule.name, reason=f"it judges {rule.models} models; this one is {state}")]
+    if rule.needs is Needs.PROBE and evidence.subject.module is None:
+        return [], [Skipped(rule=rule.name, reason="only a file of weights was given: nothing can be run")]
+    try:
+        for one in rule.look(evidence):
+            if isinstance(one, Skipped):
+                dark.append(replace(one, rule=rule.name))
+            else:
+                found.append(one.at(rule.name))
+    except Unobserved as reason:
+        dark.append(Skipped(rule=rule.name, reason=str(reason)))
+    if said := evidence.declared.released.get(rule.name):
+        found = [
+            replace(one, severity=Severity.DECLARED, message=f"{one.message} As released: {said}.")
+            if one.severity.fails
+            else one
+            for one in found
+        ]
+    return _merged(found), dark
+
+
+def _merged(found: Sequence[Finding]) -> list[Finding]:
+    """One finding for places that differ in nothing but where they are."""
+    merged: dict[tuple, Finding] = {}
+    for one in found:
+        key = (one.rule, one.severity, one.quantity, _digits(one.measured), _digits(one.expected), one.mend)
+        before = merged.get(key)
+        merged[key] = one if before is None else replace(before, sites=(*before.sites, *one.sites))
+    return list(merged.values())
+
+
+def _digits(value: object) -> object:
+    """Two digits of a number: layers of one fault differ in the third."""
+    return f"{value:.2g}" if isinstance(value, float) else value
+
+
+def grouped(found: Sequence[Finding], rules: Sequence[Rule]) -> tuple[Finding, ...]:
+    """Findings under the ones that explain them: a fault that follows from another is its consequence."""
+    follows = {rule.name: rule.follows for rule in rules}
+    causes = {one.rule for one in found if one.severity.fails or one.severity is Severity.DECLARED}
+    primary: list[Finding] = []
+    under: dict[str, list[Finding]] = {}
+    for one in found:
+        cause = _first_cause(one.rule, causes, follows) if one.severity.fails else None
+        if cause is None:
+            primary.append(one)
+        else:
+            under.setdefault(cause, []).append(one)
+    with_consequences = []
+    for one in primary:
+        explains = one.severity.fails or one.severity is Severity.DECLARED
+        taken = under.pop(one.rule, []) if explains else []
+        with_consequences.append(replace(one, consequences=tuple(taken)))
+    return tuple(sorted(with_consequences, key=lambda one: ORDER.index(one.severity)))
+
+
+def _first_cause(rule: str, causes: set[str], follows: dict[str, tuple[str, ...]]) -> str | None:
+    """The cause at the end of the chain: what explains what explains the rule."""
+    seen = {rule}
+    cause: str | None = None
+    current = rule
+    while step := next((name for name in follows.get(current, ()) if name in causes and name not in seen), None):
+        seen.add(step)
+        cause = current = step
+    return cause

@@ -1,0 +1,197 @@
+"""Scores reach the softmax with another factor than 1/√d_k, or than the one declared."""
+
+from collections.abc import Iterator
+from math import isclose, sqrt
+
+import torch
+
+from surd.audit.evidence import Evidence
+from surd.audit.finding import Finding, Severity, Skipped
+from surd.audit.rule import Models, Needs, Rule
+from surd.audit.thresholds import Threshold, threshold
+from surd.measure.sites import Attention, Role
+
+NAME = "attention-scale"
+PAPER = "Vaswani et al. 2017, section 3.2.1"
+
+
+def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
+    tolerance = threshold(NAME, "fp32" if evidence.dtype in (torch.float32, torch.float64) else "half")
+    for site in evidence.trace.attention:
+        if site.factor is None:
+            yield Skipped(site=site.name, reason=site.reason or "the factor could not be read")
+        elif site.qk_norm:
+            yield from _normalised(evidence, site)
+        else:
+            yield from _plain(evidence, site, tolerance)
+
+
+def _plain(evidence: Evidence, site: Attention, tolerance: Threshold) -> Iterator[Finding]:
+    """Queries and keys as projected: the factor itself is judged."""
+    assert site.factor is not None
+    paper = site.d_k**-0.5
+    stated = _declared(evidence, site)
+    if stated is not None:
+        values, by = stated
+        nearest = min(values, key=lambda value: abs(site.factor / value - 1))
+        if tolerance.holds(site.factor / nearest):
+            if not tolerance.holds(site.factor / paper):
+                yield _finding(Severity.DECLARED, site, site.factor, nearest, by, f"declared by {by}", tolerance)
+            return
+        yield _finding(
+            Severity.FAULT, site, site.factor, nearest, by, f"{by} says {nearest:.4g}", tolerance, ratio_to=nearest
+        )
+        return
+    share = _weights_share(evidence, site)
+    ratio = site.factor * share / paper
+    if tolerance.holds(site.factor / paper) and share == 1:
+        return
+    if share != 1 and threshold(NAME, "in_weights").holds(ratio):
+        yield _finding(
+            Severity.NOTE, site, site.factor, paper, PAPER, "the rest stands in the weights of query and key", tolerance
+        )
+        return
+    yield _finding(Severity.FAULT, site, site.factor * share, paper, PAPER, _name(evidence, site, ratio), tolerance)
+
+
+def _normalised(evidence: Evidence, site: Attention) -> Iterator[Finding | Skipped]:
+    """Behind a norm of query and key the factor means nothing by itself: the logits are judged, at the start."""
+    if evidence.trained:
+        yield Skipped(site=site.name, reason="query and key are normalised, and training has moved their gains")
+        return
+    healthy, std = threshold(NAME, "logit_std"), evidence.size(site.name)
+    if std is None or healthy.holds(std):
+        return
+    stated = evidence.declared.attention or evidence.declared.qk_norm
+    yield Finding(
+        severity=Severity.DECLARED if stated else Severity.FAULT,
+        site=site.name,
+        quantity="standard deviation of the logits, query and key normalised",
+        measured=std,
+        expected=1.0,
+        low=healthy.low,
+        high=healthy.high,
+        source=stated.by if stated else healthy.source,
+        message=f"the logits of normalised queries and keys have a standard deviation of {std:.3g}, by c = "
+        f"{site.factor:.4g}; expected about 1" + (f" (declared by {stated.by})" if stated else ""),
+        mend=f"give the softmax c = {(site.factor or 1) / std:.3g}, or hand the factor you set to the kernel (scale=…)",
+        file=site.site.file,
+        line=site.site.line,
+    )
+
+
+def _declared(evidence: Evidence, site: Attention) -> tuple[tuple[float, ...], str] | None:
+    """What is stated of this site's factor, and by whom."""
+    declared = evidence.declared
+    if declared.attention_by_path is not None:
+        for part, value in declared.attention_by_path.value.items():
+            if part in f"{site.site.path}.":
+                return (value,), declared.attention_by_path.by
+    if declared.attention is not None:
+        return declared.attention.value, declared.attention.by
+    return None
+
+
+def _weights_share(evidence: Evidence, site: Attention) -> float:
+    """√d_k to some power that the weights of query and key hold, beside those of the value; else 1.
+
+    T5 divides by √d_k where it draws the query's weights. All three read the same input, so their sizes tell.
+    """
+    if evidence.trained or site.cross:
+        return 1.0
+    sizes = [evidence.size(site.name.replace(f":{Role.SCORE}", f":{role}")) for role in (Role.QUERY, Role.KEY, Role.VALUE)]
+    query, key, value = sizes
+    if not query or not key or not value or not site.query_gain or not site.key_gain:
+        return 1.0
+    share = query / site.query_gain * key / site.key_gain / value**2
+    power = site.d_k**-0.5
+    return share if threshold(NAME, "in_weights").holds(share / power) else 1.0
+
+
+def _name(evidence: Evidence, site: Attention, ratio: float) -> str:
+    """What a ratio to the paper's factor means."""
+    root = sqrt(site.d_k)
+    widths = {one.width for one in evidence.trace.embeddings} | ({site.heads * site.d_k} if site.heads else set())
+    names = {root: "the factor is missing", 1 / root: "the factor is applied twice", root**2: "multiplied by √d_k"}
+    names |= {sqrt(root): "only one of two quarter powers is applied"}
+    names |= {sqrt(site.d_k / width): "d_model stands where d_k belongs" for width in widths if width != site.d_k}
+    for value, name in names.items():
+        if isclose(ratio, value, rel_tol=0.02):
+            return name
+    return "no declared factor explains it"
+
+
+def _finding(
+    severity: Severity,
+    site: Attention,
+    measured: float,
+    expected: float,
+    source: str,
+    reason: str,
+    tolerance: Threshold,
+    ratio_to: float | None = None,
+) -> Finding:
+    paper = site.d_k**-0.5
+    return Finding(
+        severity=severity,
+        site=site.name,
+        quantity="c of softmax(c · q · k)",
+        measured=measured,
+        expected=expected,
+        low=expected * tolerance.low,
+        high=expected * tolerance.high,
+        source=source,
+        message=f"scores are multiplied by {measured:.4g}, {measured / expected:.3g} times the expected {expected:.4g}"
+        f" (d_k = {site.d_k}, 1/√d_k = {paper:.4g}): {reason}",
+        mend=f"multiply queries times keys by {expected:.4g} once: scale={expected:.4g} for the kernel, "
+        "and no factor on q, k or the scores beside it",
+        file=site.site.file,
+        line=site.site.line,
+    )
+
+
+RULE = Rule(
+    name=NAME,
+    what="Queries times keys reach the softmax with another factor than 1/√d_k, or than the one declared.",
+    why="q and k of d_k independent unit entries have a product of variance d_k, so scores of standard deviation √d_k: "
+    "8 at d_k = 64, where most rows of a softmax put all their weight on one key and pass no gradient. Divided by √d_k "
+    "they have standard deviation 1 at any width.",
+    when="From the first step, and the more the wider the heads. At one visible key a softmax is 1 whatever the factor. "
+    "A scale that stands in the query's weights (T5), before the kernel, or half on q and half on k is found where it "
+    "is, and counts.",
+    example='''
+from surd.audit.specimen import Attention, language_model
+
+
+class Unscaled(Attention):
+    def scores(self, query, key):
+        return query @ key.transpose(-2, -1)
+
+
+model = language_model()
+for block in model.blocks:
+    block.attention = Unscaled(block.attention.width, block.attention.heads)
+''',
+    cure='''
+from surd.audit.specimen import Attention, language_model
+
+
+class Scaled(Attention):
+    def scores(self, query, key):
+        return query @ key.transpose(-2, -1) / query.shape[-1] ** 0.5
+
+
+model = language_model()
+for block in model.blocks:
+    block.attention = Scaled(block.attention.width, block.attention.heads)
+''',
+    sources=(
+        "Vaswani et al. 2017 (arXiv 1706.03762), section 3.2.1 and footnote 4",
+        "Raffel et al. 2020 (arXiv 1910.10683): T5 keeps the factor in the initialisation of the queries",
+        "Yang et al. 2022 (arXiv 2203.03466): μP uses 1/d_k",
+    ),
+    needs=Needs.PROBE,
+    models=Models.BOTH,
+    follows=("head-layout", "softmax-axis"),
+    look=look,
+)

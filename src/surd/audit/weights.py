@@ -1,0 +1,66 @@
+"""Weights: the named tensors that static rules read, of a live module, or of a file that is larger than memory."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from surd.measure.naming import display_path
+
+
+class Weights(ABC):
+    """Tensors by name, each brought into memory only while it is looked at."""
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """All names, also those of one tensor that has two."""
+
+    @abstractmethod
+    def shape(self, name: str) -> torch.Size:
+        """Known without reading the numbers."""
+
+    @abstractmethod
+    def dtype(self, name: str) -> torch.dtype:
+        """As stored."""
+
+    @abstractmethod
+    def tensor(self, name: str) -> Tensor:
+        """Its numbers."""
+
+    @property
+    @abstractmethod
+    def module(self) -> nn.Module | None:
+        """The live module that holds them; None for a file."""
+
+    def matrices(self) -> Iterator[tuple[str, torch.Size]]:
+        """Names and shapes of the floating tensors with two axes."""
+        for name in self.names():
+            if len(self.shape(name)) == 2 and self.dtype(name).is_floating_point:
+                yield name, self.shape(name)
+
+
+class ModuleWeights(Weights):
+    """Parameters of a module, under all their names."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self._held = {
+            display_path(name): parameter for name, parameter in module.named_parameters(remove_duplicate=False)
+        }
+
+    def names(self) -> list[str]:
+        return list(self._held)
+
+    def shape(self, name: str) -> torch.Size:
+        return self._held[name].shape
+
+    def dtype(self, name: str) -> torch.dtype:
+        return self._held[name].dtype
+
+    def tensor(self, name: str) -> Tensor:
+        return self._held[name].detach()
+
+    @property
+    def module(self) -> nn.Module:
+        return self._module
