@@ -59,7 +59,7 @@ class Declared:
     head_bias: Stated[bool] | None = None
     dtype: Stated[str] | None = None
     released: Mapping[str, str] = field(default_factory=dict)
-    """Rules whose deviation was released and trained that way, each with who says so: `{"attention-scale": "CvT …"}`."""
+    """Rules whose deviation was released and trained that way, each with who says so."""
 
 
 NOTHING = Declared()

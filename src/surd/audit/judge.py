@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 
 from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Skipped, Unobserved
-from surd.audit.rule import Models, Needs, Rule, named, names
+from surd.audit.heads import Heads
+from surd.audit.ledger import Line, lines
+from surd.audit.rule import Models, Needs, Rule, named, names, refuse_unknown
 from surd.audit.subject import Subject
-from surd.errors import Faults, unknown
 from surd.measure.sites import Trace
 
 ORDER = tuple(Severity)
@@ -26,6 +27,12 @@ class Report:
     trained: bool
     trace: Trace | None
     """What the probe saw; None where nothing was run."""
+    ledger: tuple[Line, ...]
+    """Every scale that was read, beside what it should be."""
+    heads: tuple[Heads, ...]
+    """What the softmax of each head does, of every attention that was read."""
+    structure: str
+    """A checksum of the names and shapes of the weights: another model has another one."""
     notes: tuple[str, ...]
 
     @property
@@ -57,24 +64,26 @@ def judge(subject: Subject, select: Sequence[str] = (), ignore: Sequence[str] = 
         skipped += dark
         if not told and not any(not one.site for one in dark):
             passed.append(rule.name)
-    trace = evidence.shared.get("trace")
+    seen = evidence.shared.get("trace")
+    trace = seen if isinstance(seen, Trace) else None
     return Report(
         subject=subject.name,
         findings=grouped(found, rules),
         skipped=tuple(skipped),
         passed=tuple(passed),
         trained=evidence.trained,
-        trace=trace if isinstance(trace, Trace) else None,
+        trace=trace,
+        ledger=() if trace is None else tuple(lines(trace, evidence.declared)),
+        heads=evidence.shared.get("heads", ()),
+        structure=subject.weights.structure(),
         notes=subject.notes,
     )
 
 
 def chosen(select: Sequence[str], ignore: Sequence[str], static: bool = False) -> list[Rule]:
     """The rules of those names; all unknown names are told together."""
-    known = names()
-    if strange := [name for name in (*select, *ignore) if name not in known]:
-        raise Faults(unknown("rule", name, known) for name in strange)
-    rules = [named(name) for name in known if (not select or name in select) and name not in ignore]
+    refuse_unknown((*select, *ignore))
+    rules = [named(name) for name in names() if (not select or name in select) and name not in ignore]
     return [rule for rule in rules if rule.needs is Needs.STATIC] if static else rules
 
 

@@ -1,15 +1,18 @@
 """A rule: one fault of scale, looked for in evidence, with the page that explains it; found by the name of its file."""
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Skipped
-from surd.errors import SurdError, unknown
+from surd.errors import Faults, SurdError, unknown
+
+if TYPE_CHECKING:
+    from surd.audit.evidence import Evidence
 
 FOLDER = Path(__file__).parent / "rules"
 
@@ -31,7 +34,7 @@ class Models(StrEnum):
     BOTH = "both"
 
 
-Look = Callable[[Evidence], Iterator[Finding | Skipped]]
+Look = Callable[["Evidence"], Iterator[Finding | Skipped]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +71,13 @@ def titles() -> Iterator[tuple[str, str]]:
     for name in names():
         text = (FOLDER / f"{name.replace('-', '_')}.py").read_bytes()
         yield name, (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
+
+
+def refuse_unknown(chosen: Sequence[str]) -> None:
+    """All names that no rule has are told together."""
+    known = names()
+    if strange := [name for name in chosen if name not in known]:
+        raise Faults(unknown("rule", name, known) for name in strange)
 
 
 def named(name: str) -> Rule:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from math import inf
 from pathlib import Path
+from typing import Any
 
 FILE = Path(__file__).parent / "thresholds.toml"
 
@@ -18,16 +19,29 @@ class Threshold:
     source: str
 
     def holds(self, value: float) -> bool:
-        """Whether a value is healthy; one that is not finite never is."""
+        """Whether a value is healthy; one that is no number never is."""
         return self.low <= value <= self.high
+
+    def __str__(self) -> str:
+        if self.low == -inf:
+            return f"at most {self.high:g} ({self.source})"
+        bounds = f"at least {self.low:g}" if self.high == inf else f"{self.low:g} to {self.high:g}"
+        return f"{bounds} ({self.source})"
 
 
 def threshold(rule: str, quantity: str) -> Threshold:
     """Of a rule's quantity; a missing bound is infinite."""
-    entry = _table()[rule][quantity]
-    return Threshold(low=entry.get("low", -inf), high=entry.get("high", inf), source=entry["source"])
+    return ranges(rule)[quantity]
+
+
+def ranges(rule: str) -> dict[str, Threshold]:
+    """All of a rule, by the name of the quantity."""
+    return {
+        quantity: Threshold(low=entry.get("low", -inf), high=entry.get("high", inf), source=entry["source"])
+        for quantity, entry in _table().get(rule, {}).items()
+    }
 
 
 @cache
-def _table() -> dict[str, dict[str, dict]]:
+def _table() -> dict[str, dict[str, dict[str, Any]]]:
     return tomllib.loads(FILE.read_text(encoding="utf-8"))

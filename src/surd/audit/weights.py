@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from hashlib import sha256
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +33,11 @@ class Weights(ABC):
     @abstractmethod
     def module(self) -> nn.Module | None:
         """The live module that holds them; None for a file."""
+
+    def structure(self) -> str:
+        """A checksum of names and shapes."""
+        text = "\n".join(f"{name} {tuple(self.shape(name))}" for name in sorted(self.names()))
+        return sha256(text.encode()).hexdigest()[:16]
 
     def matrices(self) -> Iterator[tuple[str, torch.Size]]:
         """Names and shapes of the floating tensors with two axes."""

@@ -4,14 +4,14 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
-from surd.files import read_bytes, write_atomic
+from surd.files import write_atomic
 from surd.lab.chart import legend, svg
 from surd.lab.figure import Figure, numbers
 from surd.lab.finding import Claim, Comparison, Table, number, plain
 from surd.lab.record import Record
 from surd.lab.verdict import Side, Verdict
+from surd.page import document, script
 
-HERE = Path(__file__).parent
 SCRIPT = "lab.js"
 """The name of the script beside the pages."""
 
@@ -20,24 +20,14 @@ def write_page(record: Record, folder: Path) -> Path:
     """Writes the page of a record and the script that all pages share; returns the page's path."""
     path = folder / f"{record.name}.html"
     write_atomic(path, page(record).encode())
-    write_atomic(folder / SCRIPT, read_bytes(HERE / "page.js"))
+    write_atomic(folder / SCRIPT, script().encode())
     return path
 
 
 def page(record: Record) -> str:
     """The HTML of a record: verdict, charts, the tables beneath, what is often said, and sources."""
     title = escape(record.question)
-    return f"""<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-{read_bytes(HERE / "page.css").decode()}</style>
-<script src="{SCRIPT}"></script>
-<header><span>surd lab · {escape(record.name)}</span><button id="theme" type="button" hidden></button></header>
-<main>
-<h1>{title}</h1>
+    body = f"""<h1>{title}</h1>
 <p><b>Prediction.</b> {escape(record.prediction)}</p>
 <p><b>Verdict.</b> The prediction is {_verdict(record.verdict)}: {escape(tally(record.comparisons))}.
 {f"Of what is often said about it, {escape(tally(record.claims))}." if record.claims else ""}</p>
@@ -53,10 +43,8 @@ def page(record: Record) -> str:
 <p><code>{escape(record.signature)}</code></p>
 <p class="faint">{escape(_settings(record))}</p>
 <p class="faint">Intervals hold the mean over all seeds in 95 cases of 100. The numbers are in
-<a href="{escape(record.name)}.json">{escape(record.name)}.json</a>.</p>
-</main>
-</html>
-"""
+<a href="{escape(record.name)}.json">{escape(record.name)}.json</a>.</p>"""
+    return document(record.question, f"lab · {record.name}", f'<script src="{SCRIPT}"></script>', body)
 
 
 def tally(judged: Iterable[Comparison | Claim]) -> str:

@@ -1,28 +1,53 @@
-"""A report as text of at most 80 columns, the verdict first."""
+"""A report as text for 80 columns, the verdict first."""
 
-from textwrap import fill
+from collections.abc import Iterator
+from textwrap import wrap
 
-from surd.audit.finding import Finding
+from surd.audit.finding import Finding, Skipped
 from surd.audit.judge import Report
+from surd.audit.report.words import counted, expected, line_of_code, looked, number, places, verdict
 
 WIDTH = 80
 
 
 def table(report: Report) -> str:
-    """All of it."""
-    lines = [verdict(report), ""]
+    """Verdict, findings with their consequences, and what could not be looked at."""
+    lines = [*_wrapped(verdict(report), ""), looked(report)]
+    lines += [line for note in report.notes for line in _wrapped(note, "")]
     for finding in report.findings:
-        lines += _lines(finding)
+        lines += ["", *_finding(finding)]
+    lines += _skipped(report.skipped)
     return "\n".join(lines)
 
 
-def verdict(report: Report) -> str:
-    """One line."""
-    counts = [sum(one.severity == kind for one in report.findings) for kind in ("fault", "warning", "declared", "note")]
-    return f"{report.subject}: {counts[0]} faults, {counts[1]} warnings, {counts[2]} declared, {counts[3]} notes"
+def _finding(finding: Finding) -> Iterator[str]:
+    yield from _wrapped(f"{finding.severity.upper()} {finding.rule}: {places(finding)}", "")
+    yield from _wrapped(f"{finding.quantity}: measured {number(finding.measured)}, expected {expected(finding)}")
+    yield from _wrapped(f"{finding.message}.")
+    yield from _wrapped(f"mend: {finding.mend}")
+    yield from _wrapped(f"source: {finding.source}")
+    if where := line_of_code(finding):
+        yield f"  at {where}"  # one word, so that it can be clicked
+    for one in finding.consequences:
+        yield from _wrapped(f"so {one.rule} at {places(one)}: {one.quantity} {number(one.measured)}", "  - ")
 
 
-def _lines(finding: Finding) -> list[str]:
-    places = f"{finding.site}" + (f" and {len(finding.sites) - 1} more" if len(finding.sites) > 1 else "")
-    lines = [f"{finding.severity} {finding.rule} at {places}", fill(finding.message, WIDTH)]
-    return [*lines, fill(f"mend: {finding.mend}", WIDTH), *(f"  so {x.rule}: {x.message}" for x in finding.consequences), ""]
+def _skipped(skipped: tuple[Skipped, ...]) -> Iterator[str]:
+    """Reasons, each with the rules that it kept from looking."""
+    rules: dict[str, list[str]] = {}
+    sites: dict[tuple[str, str], list[str]] = {}
+    for one in skipped:
+        if one.site:
+            sites.setdefault((one.rule, one.reason), []).append(one.site)
+        else:
+            rules.setdefault(one.reason, []).append(one.rule)
+    if skipped:
+        yield from ("", "Not looked at:")
+    for reason, names in rules.items():
+        yield from _wrapped(f"{', '.join(names)}: {reason}", "- ")
+    for (rule, reason), found in sites.items():
+        yield from _wrapped(f"{rule} at {found[0]} ({counted(len(found), 'place')}): {reason}", "- ")
+
+
+def _wrapped(text: str, first: str = "  ") -> list[str]:
+    return wrap(text, WIDTH, initial_indent=first, subsequent_indent=" " * len(first), break_on_hyphens=False)

@@ -99,8 +99,8 @@ def _weights_share(evidence: Evidence, site: Attention) -> float:
     """
     if evidence.trained or site.cross:
         return 1.0
-    sizes = [evidence.size(site.name.replace(f":{Role.SCORE}", f":{role}")) for role in (Role.QUERY, Role.KEY, Role.VALUE)]
-    query, key, value = sizes
+    parts = (site.name.replace(f":{Role.SCORE}", f":{role}") for role in (Role.QUERY, Role.KEY, Role.VALUE))
+    query, key, value = map(evidence.size, parts)
     if not query or not key or not value or not site.query_gain or not site.key_gain:
         return 1.0
     share = query / site.query_gain * key / site.key_gain / value**2
@@ -156,10 +156,10 @@ RULE = Rule(
     why="q and k of d_k independent unit entries have a product of variance d_k, so scores of standard deviation √d_k: "
     "8 at d_k = 64, where most rows of a softmax put all their weight on one key and pass no gradient. Divided by √d_k "
     "they have standard deviation 1 at any width.",
-    when="From the first step, and the more the wider the heads. At one visible key a softmax is 1 whatever the factor. "
-    "A scale that stands in the query's weights (T5), before the kernel, or half on q and half on k is found where it "
-    "is, and counts.",
-    example='''
+    when="From the first step, and the more the wider the heads. At one visible key a softmax is 1 whatever the "
+    "factor. A scale that stands in the query's weights (T5), before the kernel, or half on q and half on k is found "
+    "where it is, and counts.",
+    example="""
 from surd.audit.specimen import Attention, language_model
 
 
@@ -171,8 +171,8 @@ class Unscaled(Attention):
 model = language_model()
 for block in model.blocks:
     block.attention = Unscaled(block.attention.width, block.attention.heads)
-''',
-    cure='''
+""",
+    cure="""
 from surd.audit.specimen import Attention, language_model
 
 
@@ -184,7 +184,7 @@ class Scaled(Attention):
 model = language_model()
 for block in model.blocks:
     block.attention = Scaled(block.attention.width, block.attention.heads)
-''',
+""",
     sources=(
         "Vaswani et al. 2017 (arXiv 1706.03762), section 3.2.1 and footnote 4",
         "Raffel et al. 2020 (arXiv 1910.10683): T5 keeps the factor in the initialisation of the queries",

@@ -1,4 +1,4 @@
-// What the pages of the lab do: choose light or dark, and bring one series of a chart to the front.
+// What pages do: choose light or dark, and bring one series of a chart to the front.
 "use strict";
 
 const themes = ["auto", "light", "dark"];

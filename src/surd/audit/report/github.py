@@ -1,0 +1,40 @@
+"""A report as annotations, which GitHub shows beside the lines of a pull request."""
+
+from pathlib import Path
+
+from surd.audit.finding import Finding, Severity
+from surd.audit.judge import Report
+from surd.audit.report.words import number, places, verdict
+
+COMMANDS = {
+    Severity.FAULT: "error",
+    Severity.WARNING: "warning",
+    Severity.DECLARED: "notice",
+    Severity.NOTE: "notice",
+}
+
+
+def annotations(report: Report) -> str:
+    """One line a finding, and the verdict last."""
+    return "\n".join([*map(_annotation, report.findings), verdict(report)])
+
+
+def _annotation(finding: Finding) -> str:
+    properties = {"title": f"{finding.rule}: {places(finding)}"}
+    if finding.file:
+        properties = {"file": _relative(finding.file), "line": str(finding.line)} | properties
+    told = ",".join(f"{name}={_escaped(value, ':,')}" for name, value in properties.items())
+    follow = "".join(f"\nso {one.rule}: {one.quantity} {number(one.measured)}" for one in finding.consequences)
+    text = f"{finding.message}.\nmend: {finding.mend}{follow}"
+    return f"::{COMMANDS[finding.severity]} {told}::{_escaped(text)}"
+
+
+def _relative(file: str) -> str:
+    """To the folder at work, where GitHub looks for it."""
+    path, here = Path(file), Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else file
+
+
+def _escaped(text: str, further: str = "") -> str:
+    """What the format itself uses is written as its number."""
+    return "".join(f"%{ord(letter):02X}" if letter in f"%\r\n{further}" else letter for letter in text)

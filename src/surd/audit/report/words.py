@@ -1,0 +1,57 @@
+"""Words: how all reports tell a number, a place and a verdict."""
+
+from surd.audit.finding import Finding, Severity, Value
+from surd.audit.judge import Report
+
+
+def number(value: Value | None) -> str:
+    """Four digits; whole numbers whole."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else value
+
+
+def counted(count: int, word: str) -> str:
+    """In words: "1 fault", "2 faults", "no faults"."""
+    return f"{count or 'no'} {word}{'' if count == 1 else 's'}"
+
+
+def verdict(report: Report) -> str:
+    """One line: what counts against the model, and what else was said."""
+    counts = {kind: sum(one.severity is kind for one in report.findings) for kind in Severity}
+    told = [counted(counts[kind], kind) for kind in (Severity.FAULT, Severity.WARNING)]
+    told += [f"{counts[Severity.DECLARED]} declared"] if counts[Severity.DECLARED] else []
+    told += [counted(counts[Severity.NOTE], "note")] if counts[Severity.NOTE] else []
+    return f"{report.subject}: {', '.join(told)}"
+
+
+def looked(report: Report) -> str:
+    """One line: how much was looked at."""
+    dark = {one.rule for one in report.skipped if not one.site}
+    state = "trained" if report.trained else "untrained"
+    told = f"{state}; {counted(len(report.passed), 'rule')} passed"
+    return f"{told}, {counted(len(dark), 'rule')} could not look" if dark else told
+
+
+def expected(finding: Finding) -> str:
+    """The expected value, with its range where it is one."""
+    if finding.low is None and finding.high is None:
+        return number(finding.expected)
+    if finding.low is None:
+        return f"{number(finding.expected)} (at most {number(finding.high)})"
+    if finding.high is None:
+        return f"{number(finding.expected)} (at least {number(finding.low)})"
+    return f"{number(finding.expected)} ({number(finding.low)} to {number(finding.high)})"
+
+
+def places(finding: Finding) -> str:
+    """The first place, and how many more."""
+    more = len(finding.sites) - 1
+    return f"{finding.site or 'the model'}" + (f" and {more} more" if more > 0 else "")
+
+
+def line_of_code(finding: Finding) -> str:
+    """`file:line`, where it is known."""
+    return f"{finding.file}:{finding.line}" if finding.file else ""

@@ -1,0 +1,126 @@
+"""`surd check`: whether the scales of a Transformer are right, where not, by how much, why, and the mend."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from surd.audit.judge import Report
+
+FOUND = 1
+
+
+def check(
+    model: str | None = None,
+    /,
+    *,
+    against: str | None = None,
+    select: tuple[str, ...] = (),
+    ignore: tuple[str, ...] = (),
+    static: bool = False,
+    batch: Path | None = None,
+    state: Literal["auto", "trained", "untrained"] = "auto",
+    format: Literal["table", "json", "github"] = "table",
+    html: Path | None = None,
+    baseline: Path | None = None,
+    write_baseline: Path | None = None,
+    rule: str | None = None,
+    list: bool = False,
+) -> int:
+    """Checks the scales of a Transformer: a run of surd, a Hugging Face folder, a Keras file, or your own module.
+
+    Ends with 0 where nothing counts against the model, with 1 where a fault or a warning is left. No code of a folder
+    is run, nothing is unpickled and nothing is fetched; only `package.module:factory` runs code, which is yours.
+
+    Parameters
+    ----------
+    model
+        The folder of a run; a Hugging Face folder, with weights or with config.json alone; a .keras file; a
+        .safetensors file; or package.module:factory, a function of yours that returns a module, or a tuple of a module,
+        its arguments and a loss.
+    against
+        Another model of the same kind, such as the original of a port: what differs in scale is told site by site.
+    select
+        Only these rules.
+    ignore
+        All rules but these.
+    static
+        Run nothing: weights and configuration alone, read tensor by tensor.
+    batch
+        A .safetensors file with the arguments of one call by name, instead of random ones.
+    state
+        Whether the model has been trained; found out from its weights unless told.
+    format
+        A table, JSON, or annotations for GitHub.
+    html
+        Write a page with pictures to this file, too.
+    baseline
+        A file of known findings, which are not told again.
+    write_baseline
+        Write all that was found to this file, as known from now on.
+    rule
+        Print the page of this rule instead: what, why, when it matters, example and cure.
+    list
+        List the rules instead.
+    """
+    if list:
+        return listed()
+    if rule is not None:
+        return explained(rule)
+    from surd.api import check as checked
+    from surd.audit.baseline import without_known
+    from surd.audit.baseline import write_baseline as write
+    from surd.audit.rule import refuse_unknown
+    from surd.errors import SurdError
+
+    if model is None:
+        raise SurdError("check: name a model: a folder, a file, or package.module:factory. --list shows the rules")
+    refuse_unknown((*select, *ignore))
+    report = checked(
+        model,
+        against=against,
+        select=select,
+        ignore=ignore,
+        static=static,
+        batch=batch,
+        trained=None if state == "auto" else state == "trained",
+    )
+    if write_baseline is not None:
+        write(report, write_baseline)
+    if baseline is not None:
+        report = without_known(report, baseline)
+    if html is not None:
+        from surd.audit.report.page import write_page
+
+        write_page(report, html)
+        sys.stderr.write(f"page: {html}\n")
+    sys.stdout.write(told(report, format) + "\n")
+    return 0 if report.clean or write_baseline is not None else FOUND
+
+
+def told(report: "Report", format: str) -> str:
+    """The report in one of the formats."""
+    from surd.audit.report.github import annotations
+    from surd.audit.report.record import as_json
+    from surd.audit.report.table import table
+
+    return {"table": table, "json": as_json, "github": annotations}[format](report)
+
+
+def listed() -> int:
+    """Prints name and first line of each rule."""
+    from surd.audit.rule import titles
+
+    found = [*titles()]
+    width = max(len(name) for name, _ in found)
+    sys.stdout.write("".join(f"{name.ljust(width)}  {title}\n" for name, title in found))
+    return 0
+
+
+def explained(name: str) -> int:
+    """Prints the page of a rule."""
+    from surd.audit.report.rule_page import rule_page
+    from surd.audit.rule import named
+
+    sys.stdout.write(rule_page(named(name)) + "\n")
+    return 0
