@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Any
 from surd.errors import SurdError
 
 if TYPE_CHECKING:
-    from surd.api import Recipe, ledger, load, train
+    from surd.api import Recipe, check, ledger, load, train
     from surd.measure.statistics import attention_statistics as statistics
     from surd.measure.watch import watch
 
     __version__: str
 
-__all__ = ["Recipe", "SurdError", "__version__", "ledger", "load", "statistics", "train", "watch"]
+__all__ = ["Recipe", "SurdError", "__version__", "check", "ledger", "load", "statistics", "train", "watch"]
 
 _LAZY = {
     "Recipe": ("surd.api", "Recipe"),
+    "check": ("surd.api", "check"),
     "ledger": ("surd.api", "ledger"),
     "load": ("surd.api", "load"),
     "statistics": ("surd.measure.statistics", "attention_statistics"),

@@ -1,4 +1,4 @@
-"""What `import surd` offers: `load` a trained run and use it, `train` a new one, and any model's `ledger` of scales."""
+"""What `import surd` offers: `load` a run and use it, `train` one, and of any model a `ledger` of scales or a `check`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-__all__ = ["Ledger", "Recipe", "Translator", "Writer", "ledger", "load", "train"]
+    from surd.audit.judge import Report
+
+__all__ = ["Ledger", "Recipe", "Translator", "Writer", "check", "ledger", "load", "train"]
 
 GIVEN = "given in Python"
 
@@ -69,6 +71,38 @@ def ledger(
     if isinstance(subject, Ensemble):
         raise SurdError("ledger: an ensemble has several models, and a ledger is of one: load one of its runs")
     return weigh(subject, inputs, loss)
+
+
+def check(
+    model: "nn.Module | Translator | Writer | Path | str",
+    inputs: Inputs | None = None,
+    loss: "Callable[[Any], torch.Tensor] | None" = None,
+    *,
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    static: bool = False,
+    batch: Path | str | None = None,
+    trained: bool | None = None,
+) -> "Report":
+    """Whether the scales of a model are right: what was found, what could not be looked at, and what was looked at.
+
+    `model` is any module, which is left exactly as it was, a Keras model, what `surd.load` returns, or a path: a run, a
+    folder of Hugging Face, a .keras or .safetensors file, or `package.module:factory`. It runs on `inputs` (a tensor, a
+    tuple, or a dict of named arguments) or on the tensors of the .safetensors file `batch`, else on inputs made from
+    its signature and configuration; `loss` makes a number of what it returns. `select` and `ignore` are names of rules;
+    `static` reads weights and configuration alone; `trained` says what is else told from the weights.
+    """
+    from surd.audit.rule import refuse_unknown
+    from surd.interchange.batch import read_batch
+    from surd.interchange.checking import judged
+    from surd.interchange.subject import subject
+
+    refuse_unknown((*select, *ignore))
+    if batch is not None:
+        if inputs is not None:
+            raise SurdError("check: inputs and batch are both given, and both say what the model is called with")
+        inputs = read_batch(Path(batch))
+    return judged(lambda: subject(model, inputs, loss, trained=trained, static=static), select, ignore, static)
 
 
 def train(

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from surd.audit.declared import Declared
 from surd.audit.finding import Unobserved
+from surd.audit.heads import Heads, head_values
 from surd.audit.subject import Subject
 from surd.audit.weights import Weights
 from surd.errors import SurdError
@@ -15,7 +16,7 @@ from surd.measure.drawn import is_drawn
 from surd.measure.inputs import Inputs, arguments, build_inputs, replaced, tensors
 from surd.measure.probe import probe, unwrapped
 from surd.measure.restore import preserved
-from surd.measure.sites import Trace
+from surd.measure.sites import Attention, Head, Trace
 
 
 class Evidence:
@@ -87,6 +88,36 @@ class Evidence:
             if (dtype := self.weights.dtype(name)).is_floating_point:
                 counts[dtype] = counts.get(dtype, 0) + self.weights.shape(name).numel()
         return max(counts, key=lambda dtype: counts[dtype]) if counts else torch.float32
+
+    @cached_property
+    def attended(self) -> tuple[Attention, ...]:
+        """Every attention of the probe; the report shows what the softmax of each of their heads does."""
+        shown = [one for one in self.trace.attention if one.softmax is not None]
+        self.shared["heads"] = tuple(Heads(site=one.name, values=head_values(one)) for one in shown)
+        return self.trace.attention
+
+    @cached_property
+    def head(self) -> Head:
+        """The pre-softmax projection."""
+        if self.trace.head is None:
+            raise Unobserved("no head was seen: no output is as wide as a table of tokens, with one projection behind it")
+        return self.trace.head
+
+    @cached_property
+    def logits(self) -> Tensor:
+        """What the head makes of the probe's inputs, the classes on the last axis."""
+        rows = {table.rows for table in self.trace.embeddings if self.head.weight}
+        found = [x for x in self.outputs if x.is_floating_point() and {x.shape[-1], x.shape[-1] + 1} & rows]
+        if not found:
+            raise Unobserved("the logits are not among what the model returns")
+        return found[0].float()
+
+    @cached_property
+    def tokens(self) -> Tensor | None:
+        """The ids that stand at the positions of the logits; those of the decoder, where there is one."""
+        ids = [x for x in tensors(self.inputs) if x.dtype in (torch.int32, torch.int64) and x.dim() > 1]
+        fit = [x for x in ids if x.shape == self.logits.shape[:-1] and bool((x != x.flatten()[0]).any())]
+        return fit[-1] if fit else None
 
     def run(self, inputs: Inputs | None = None) -> list[Tensor]:
         """The tensors that one forward returns, in eval mode and without a graph; the model stays as it was."""

@@ -1,5 +1,6 @@
 """Findings: what a rule says of one place of a model, with the number, what was expected, its source and the mend."""
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -58,6 +59,13 @@ class Finding:
     def at(self, rule: str) -> "Finding":
         """The same, with its rule and at least one place."""
         return replace(self, rule=rule, sites=self.sites or (self.site,))
+
+
+def as_one(found: Iterable[Finding], grave: Callable[[Finding], float]) -> Iterator[Finding]:
+    """One finding for a cause that shows at many places in different strength: the gravest, with all the places."""
+    ordered = sorted(found, key=grave, reverse=True)
+    if ordered:
+        yield replace(ordered[0], sites=tuple(one.site for one in ordered))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,6 +34,8 @@ class Report:
     structure: str
     """A checksum of the names and shapes of the weights: another model has another one."""
     notes: tuple[str, ...]
+    blind: str = ""
+    """Why the model could not be run, where it was to be."""
 
     @property
     def failing(self) -> tuple[Finding, ...]:
@@ -77,6 +79,7 @@ def judge(subject: Subject, select: Sequence[str] = (), ignore: Sequence[str] = 
         heads=evidence.shared.get("heads", ()),
         structure=subject.weights.structure(),
         notes=subject.notes,
+        blind=next((str(x) for x in map(evidence.shared.get, ("inputs", "trace")) if isinstance(x, Unobserved)), ""),
     )
 
 

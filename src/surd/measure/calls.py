@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.autograd.graph import Node
 
 from surd.measure.graph import Place
+from surd.measure.heads import Rows
 from surd.measure.naming import Where
 from surd.measure.sites import Site
 
@@ -42,6 +43,10 @@ class LookUp:
     rows: Seen
     candidates: dict[Node, Seen] = field(default_factory=dict)
     open: bool = True
+    reads: Tensor | None = None
+    """What the first product reads of them, behind whatever norm stands before it."""
+    attended: bool = False
+    """The first product is one of attention."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -100,6 +105,8 @@ class Fused:
     """What is added to the scores, -inf at hidden keys; of a kernel, up to a constant in each row."""
     scores: Seen | None
     """Computed from query and key; None where that would take too much memory, or the scale is unknown."""
+    rows: Rows | None = None
+    """What its softmax does in each row; None where the scores are not known."""
     mix: Seen | None = None
     """What it returns, once it has."""
 

@@ -8,6 +8,7 @@ from torch.autograd.graph import Node
 from surd.measure.calls import Fused, Product, Seen, Size, Softmax
 from surd.measure.gains import Gain, gain, hand_written_norms, slope
 from surd.measure.graph import walk_back
+from surd.measure.heads import by_head, of_heads, read_softmax
 from surd.measure.notes import Notes
 from surd.measure.sites import Attention, Role, Site, Unseen, numbered
 
@@ -60,11 +61,12 @@ def _fused(notes: Notes, call: Fused) -> _Found:
     whole = (
         None if reason or query is None or key is None or call.scale is None else query.value * key.value * call.scale
     )
+    heads = call.query.shape[-3] if len(call.query.shape) == 4 and call.backend == "sdpa" else None
     attention = Attention(
         site=_site(notes, call, call.query, call.key),
         backend=call.backend,
         d_k=call.query.shape[-1],
-        heads=call.query.shape[-3] if len(call.query.shape) == 4 and call.backend == "sdpa" else None,
+        heads=heads,
         factor=whole,
         reason=reason,
         slope=call.scale,
@@ -74,6 +76,8 @@ def _fused(notes: Notes, call: Fused) -> _Found:
         cap=None,
         terms=() if whole is None else (whole,),
         softmax_over_keys=True,
+        by_head=() if reason or call.scale is None else by_head(heads, query, key, None, call.scale),
+        softmax=None if call.rows is None else of_heads(call.rows, heads),
     )
     parts = [(Role.QUERY, call.query), (Role.KEY, call.key), (Role.VALUE, call.value)]
     parts += [(role, seen) for role, seen in ((Role.SCORE, call.scores), (Role.MIX, call.mix)) if seen is not None]
@@ -84,7 +88,7 @@ def _softmax(notes: Notes, call: Softmax, products: list[Product]) -> _Found:
     place = call.scores.place
     assert place is not None, "products lie behind it"
     terms, caps = [], []
-    query = key = None
+    query = key = steepest = None
     reason = raw = None
     for product in products:
         sides = _gain(notes, product.left), _gain(notes, product.right)
@@ -92,16 +96,17 @@ def _softmax(notes: Notes, call: Softmax, products: list[Product]) -> _Found:
         if product is products[0]:
             query, key = sides
             reason = _no_gain(product.left, query) or _no_gain(product.right, key) or (None if steep else ONE_KEY)
-            raw = steep and steep[0] * product.alpha
+            raw, steepest = steep and steep.value * product.alpha, steep
         if steep and sides[0] and sides[1]:
-            terms.append(steep[0] * product.alpha * sides[0].value * sides[1].value)
-            caps.append(steep[1])
+            terms.append(steep.value * product.alpha * sides[0].value * sides[1].value)
+            caps.append(steep.cap)
     content = products[0]
+    heads = _heads(notes, content)
     attention = Attention(
         site=_site(notes, call, content.left, content.right),
         backend="softmax",
         d_k=content.d_k,
-        heads=_heads(notes, content),
+        heads=heads,
         factor=None if reason else terms[0],
         reason=reason,
         slope=raw,
@@ -111,6 +116,8 @@ def _softmax(notes: Notes, call: Softmax, products: list[Product]) -> _Found:
         cap=caps[0] if caps else None,
         terms=tuple(terms),
         softmax_over_keys=call.axis == call.values.dim() - 1,
+        by_head=() if reason else by_head(heads, query, key, steepest, content.alpha),
+        softmax=read_softmax(call.values, heads, call.axis),
     )
     parts = [(Role.QUERY, content.left), (Role.KEY, content.right), *_mixing(call)]
     return _Found(attention, attention.site, parts, _beneath(notes, query, key))

@@ -32,6 +32,21 @@ class Gain:
     """c of a soft cap c · tanh(x / c) on the way, which is taken at its slope at zero."""
     stops: tuple[Node, ...]
     """What it was measured from."""
+    squares: Tensor
+    """The same of every entry of the place, squared; 0 where nothing arrives."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slope:
+    """The way from a raw product of queries and keys to the softmax."""
+
+    value: float
+    cap: float | None
+    """c of a soft cap on the way."""
+    vector: Tensor
+    """What was pulled back from the scores, centred in each row."""
+    pulled: Tensor
+    """What of it arrived at the product, the cap undone."""
 
 
 def pull(place: Place, behind: Place, vector: Tensor) -> Tensor | None:
@@ -82,19 +97,25 @@ def gain(place: Place, stops: Stops) -> Gain | None:
     if (bend := soft_cap(place, stops, passed)) is not None:
         outer, inner = gain(place, {bend: place_after(bend)}), gain(place_before(bend), stops)
         assert outer is not None and inner is not None, "every way passes the cap, and the stops lie behind it"
-        return Gain(value=outer.value * inner.value, cap=outer.value, stops=inner.stops)
+        return Gain(
+            value=outer.value * inner.value,
+            cap=outer.value,
+            stops=inner.stops,
+            squares=inner.squares * outer.value**2,
+        )
     taken = torch.zeros(place.shape, dtype=torch.bool, device=place.device)
-    energy = 0.0
+    squares = torch.zeros(place.shape, dtype=torch.float64, device="cpu")
     for stop in _downstream_first(list(met.values())):
         pushed = push(place, stop, signs(stop))
         fresh = (pushed != 0) & ~pushed.isnan() & ~taken
-        energy += float((pushed[fresh].double() ** 2).sum())
+        squares[fresh.cpu()] = pushed[fresh].cpu().double() ** 2
         taken |= fresh
     entries = int(taken.sum())
-    return Gain(value=math.sqrt(energy / entries) if entries else 0.0, cap=None, stops=tuple(met))
+    value = math.sqrt(float(squares.sum()) / entries) if entries else 0.0
+    return Gain(value=value, cap=None, stops=tuple(met), squares=squares)
 
 
-def slope(scores: Place, product: Place, values: Tensor, axis: int) -> tuple[float, float | None] | None:
+def slope(scores: Place, product: Place, values: Tensor, axis: int) -> Slope | None:
     """From the raw product to the softmax: the factor, and the soft cap between if there is one.
 
     Only differences of logits within a row matter to a softmax, so the vector is centred in each row over the keys
@@ -108,11 +129,18 @@ def slope(scores: Place, product: Place, values: Tensor, axis: int) -> tuple[flo
     vector -= vector.sum(axis, keepdim=True) / seen.sum(axis, keepdim=True).clamp(min=1)
     vector = (vector * seen).to(scores.dtype)
     bend = soft_cap(scores, {product.node: product}, walk_back([scores.node], {product.node: product})[1])
-    if bend is None:
-        return _length(pull(scores, product, vector)) / _length(vector), None
-    bent = pull(scores, place_after(bend), vector)
-    assert bent is not None, "every way passes the cap"
-    return _length(pull(place_before(bend), product, bent)) / _length(vector), _length(bent) / _length(vector)
+    start, bent = scores, vector
+    if bend is not None:
+        arrived = pull(scores, place_after(bend), vector)
+        assert arrived is not None, "every way passes the cap"
+        start, bent = place_before(bend), arrived
+    pulled = pull(start, product, bent)
+    return Slope(
+        value=_length(pulled) / _length(vector),
+        cap=None if bend is None else _length(bent) / _length(vector),
+        vector=vector,
+        pulled=torch.zeros(product.shape) if pulled is None else pulled,
+    )
 
 
 def _from_product(scores: Place, product: Place, seen: Tensor) -> Tensor:

@@ -7,13 +7,17 @@ import torch
 from torch import Tensor
 
 from surd.measure.calls import LookUp, Projection, Seen, Size, storage
+from surd.measure.entering import added, by_values, shares
 from surd.measure.gains import gain, push, signs
 from surd.measure.graph import place_of, walk_back
 from surd.measure.notes import Notes
+from surd.measure.placing import blank_positions, still_positions
 from surd.measure.sites import Embedding, Head, Role, Site, Tie, Unseen, numbered
 
 EXPLAINED = 0.999
 """R² from which a candidate is a multiple of the rows, plus what does not depend on them."""
+ALIKE = 1e-5
+"""Two candidates whose R² differ by less are multiples alike; behind a norm it is lower by about 2 / width."""
 
 
 def read_embeddings(notes: Notes) -> tuple[list[Embedding], list[Size], list[Unseen]]:
@@ -22,26 +26,47 @@ def read_embeddings(notes: Notes) -> tuple[list[Embedding], list[Size], list[Uns
     plain = [Site(path=x.where.path, role=Role.TOKEN, file=x.where.file, line=x.where.line) for x in tokens]
     embeddings, sizes, unseen = [], [], []
     for lookup, site in zip(tokens, numbered(plain), strict=True):
-        multiplier, r_squared, entering = _multiplier(lookup)
+        embedding, entering = _embedding(notes, lookup, site)
         sizes.append(Size(site=site, seen=lookup.rows))
         if entering is None:
             unseen.append(Unseen(what=site.name, reason="nothing that enters the model is a multiple of its rows"))
         else:
             sizes.append(Size(site=replace(site, role=Role.EMBED), seen=entering))
-        table = lookup.table.detach()
-        embeddings.append(
-            Embedding(
-                site=site,
-                table=notes.names.parameter(lookup.table, site.path),
-                rows=table.shape[0],
-                width=table.shape[1],
-                multiplier=multiplier,
-                r_squared=r_squared,
-                table_std=float(table.float().std()),
-                signal_ratio=_signal_ratio(lookup, multiplier, entering),
-            )
-        )
+        embeddings.append(embedding)
     return embeddings, sizes, unseen
+
+
+def read_features(notes: Notes) -> list[Embedding]:
+    """The same of the last layer that inputs of numbers pass before the first block."""
+    found = [one for one in notes.features if one.candidates and not one.attended]
+    return [
+        _embedding(notes, one, Site(path=one.where.path, role=Role.EMBED, file=one.where.file, line=one.where.line))[0]
+        for one in found[-1:]
+    ]
+
+
+def _embedding(notes: Notes, lookup: LookUp, site: Site) -> tuple[Embedding, Seen | None]:
+    multiplier, r_squared, entering = _multiplier(lookup)
+    table = lookup.table.detach()
+    sums = None if multiplier is None or entering is None else added(lookup, multiplier, entering)
+    tokens, places = shares(lookup) or (None, None)
+    return Embedding(
+        site=site,
+        table=notes.names.parameter(lookup.table, site.path),
+        rows=table.shape[0],
+        width=table.shape[1] if lookup.token else lookup.place.shape[-1],
+        multiplier=multiplier,
+        r_squared=r_squared,
+        table_std=float(table.float().std()),
+        signal_ratio=None if sums is None else sums.ratio,
+        token_rms=None if multiplier is None else abs(multiplier) * lookup.rows.rms,
+        even=sums is not None and sums.even,
+        token_share=tokens,
+        place_share=places,
+        dtype=_promoted(lookup, entering),
+        blank="" if entering is None else blank_positions(notes, lookup, entering),
+        still="" if entering is None else still_positions(notes, lookup, entering),
+    ), entering
 
 
 def read_head(notes: Notes, outputs: list[Tensor]) -> tuple[Head | None, Tensor | None, list[Size], list[Unseen]]:
@@ -92,7 +117,7 @@ def _multiplier(lookup: LookUp) -> tuple[float | None, float, Seen | None]:
     """m and R² of the regression of J u on u, u = ±1 on every row, for the best candidate; and that candidate.
 
     Positions, segments and biases are constants, of which a Jacobian knows nothing. A norm is no multiple of its input
-    and lowers R²: the candidate before it wins.
+    and lowers R²: the candidate before it wins. Of several that are exact multiples the last has all factors in it.
     """
     best: tuple[float | None, float, Seen | None] = (None, 0.0, None)
     given = signs(lookup.place)
@@ -104,9 +129,11 @@ def _multiplier(lookup: LookUp) -> tuple[float | None, float, Seen | None]:
             u, z = expected[known].double(), pushed[known].double()
             overlap, energy = float((u * z).sum()), float((z * z).sum())
             r_squared = overlap**2 / (energy * float((u * u).sum())) if energy else 0.0
-            if r_squared > best[1] + 1e-9:
-                best = overlap / float((u * u).sum()), r_squared, candidate
-    return best if best[1] > EXPLAINED else (None, best[1], None)
+            if r_squared > best[1] - ALIKE and r_squared > EXPLAINED or r_squared > best[1]:
+                best = overlap / float((u * u).sum()), max(r_squared, best[1]), candidate
+    if best[2] is None or best[1] <= EXPLAINED:
+        return None, best[1], None
+    return by_values(lookup, best[2]) or best[0], best[1], best[2]
 
 
 def _orders(rows: Tensor, shape: torch.Size) -> list[Tensor]:
@@ -117,13 +144,14 @@ def _orders(rows: Tensor, shape: torch.Size) -> list[Tensor]:
     return orders
 
 
-def _signal_ratio(lookup: LookUp, multiplier: float | None, entering: Seen | None) -> float | None:
-    """rms of the scaled rows over that of what is added, taking the two as uncorrelated."""
-    if multiplier is None or entering is None:
-        return None
-    scaled = (multiplier * lookup.rows.rms) ** 2
-    added = entering.rms**2 - scaled
-    return (scaled / added) ** 0.5 if added > 1e-6 * entering.rms**2 else None
+def _promoted(lookup: LookUp, entering: Seen | None) -> str:
+    """The type of what enters, where a factor has widened it: a cast would stand in the graph."""
+    if entering is None or entering.value is None or entering.place is None or lookup.rows.value is None:
+        return ""
+    wider = entering.value.dtype.itemsize > lookup.rows.value.dtype.itemsize
+    _, passed = walk_back([entering.place.node], {lookup.place.node: lookup.place})
+    cast = any(node.name().startswith("ToCopy") for node in passed)
+    return str(entering.value.dtype).removeprefix("torch.") if wider and not cast else ""
 
 
 def _head(notes: Notes, projection: Projection, output: Tensor) -> Head | None:

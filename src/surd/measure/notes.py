@@ -10,6 +10,7 @@ from torch.autograd.graph import Node
 from surd.measure.calls import Fused, LookUp, Product, Projection, Seen, Size, Softmax, deviation, rms
 from surd.measure.gains import HIDDEN
 from surd.measure.graph import Origins, Place, comes_from, place_of, place_of_result, walk_back
+from surd.measure.heads import read_rows
 from surd.measure.naming import Names, Where
 from surd.measure.products import CONVOLUTIONS, contracted, factors
 from surd.measure.sites import Role, Site
@@ -24,6 +25,8 @@ class Notes:
         self.origins = Origins()
         self.inputs: dict[Node, str] = {}
         self.lookups: list[LookUp] = []
+        self.features: list[LookUp] = []
+        """What is made of inputs that are numbers, before the first norm and the first attention."""
         self.projections: dict[Node, Projection] = {}
         self.products: dict[Node, Product] = {}
         self.attention: list[Softmax | Fused] = []
@@ -60,7 +63,7 @@ class Notes:
 
     def fused(self, backend: str, query: Tensor, key: Tensor, value: Tensor, **known: Any) -> Fused:
         """An attention in one call; `known` are its scale, its bias, and scores as they make them, or None for each."""
-        self._enter(query, key)
+        self._enter(query, key, attends=True)
         computed = known.pop("scores")
         call = Fused(
             where=self.names.here(),
@@ -69,6 +72,7 @@ class Notes:
             key=self.see(key),
             value=self.see(value),
             scores=None if computed is None else self._see_scores(computed, None),
+            rows=None if computed is None else read_rows(computed.detach()),
             **known,
         )
         self.attention.append(call)
@@ -80,8 +84,8 @@ class Notes:
         if place is None or sides is None:
             return
         left, right = sides
-        self._enter(left, right)
         live = self.is_live(left), self.is_live(right)
+        self._enter(left, right, attends=all(live))
         if all(live):
             seen = self.see(left), self.see(right)
             mixing = [(self._softmaxes_of(x), other) for x, other in zip(sides, reversed(seen), strict=True)]
@@ -105,15 +109,17 @@ class Notes:
             return
         turned = not layer and (live[1] if any(live) else left.requires_grad)
         read, weight = (right, left) if turned else (left, right)
-        self.projection(place, read, weight)
+        self.projection(place, read, weight, out)
         if not any(live):
             self.origins.add(place)  # a projected table of relative positions is an activation from here on
 
-    def projection(self, place: Place, read: Tensor, weight: Tensor | None) -> None:
-        """A product with a weight, whose place is known."""
+    def projection(self, place: Place, read: Tensor, weight: Tensor | None, out: Tensor | None = None) -> None:
+        """A product with a weight, whose place is known; what comes out of it, where that is at hand."""
         self._enter(read)
         where, seen = self.names.here(), self.see(read)
         self.projections[place.node] = Projection(where=where, weight=weight, read=seen, place=place)
+        if weight is not None and out is not None and self.inputs and not self.norms and not self.attention:
+            self._feature(where, place, read, weight, out)
 
     def softmax(self, out: Tensor, input: Tensor, dim: int | None = None, *_: Any, **__: Any) -> None:
         """Over anything; whether products lie behind it is asked later. The parameters are torch's."""
@@ -143,7 +149,7 @@ class Notes:
                 token=tells_tokens(ids[0], self.given),
                 turned=_turned(ids[0], self.given),
                 place=place,
-                rows=self.see(out),
+                rows=self.see(out, keep=True),
             )
         )
 
@@ -194,16 +200,17 @@ class Notes:
         """Notes a tensor as perhaps what enters the model. Returns the open look-ups that are behind it."""
         behind = self.origins.of(x.grad_fn)
         found = [lookup for lookup in self.lookups if lookup.open and lookup.place.node in behind]
+        found += [one for one in self.features if one.open and x.grad_fn is not None and comes_from(x.grad_fn, one.place.node)]
         for lookup in found:
             if x.grad_fn not in lookup.candidates and x.shape.numel() == lookup.place.shape.numel():
-                seen = self.see(x)
+                seen = self.see(x, keep=True)
                 assert seen.place is not None, "rows are behind it"
                 lookup.candidates[seen.place.node] = seen
         return found
 
-    def see(self, x: Tensor) -> Seen:
-        """A tensor as it is now."""
-        value = x.detach().clone() if self.values else None
+    def see(self, x: Tensor, keep: bool = False) -> Seen:
+        """A tensor as it is now; `keep` its numbers."""
+        value = x.detach().clone() if self.values or keep else None
         self._turn += 1
         return Seen(turn=self._turn, place=place_of(x), rms=rms(x), shape=x.shape, value=value)
 
@@ -216,10 +223,19 @@ class Notes:
         site = Site(path=where.path, role=role, file=where.file, line=where.line)
         self.sizes.append(Size(site=site, seen=self.see(x)))
 
-    def _enter(self, *read: Tensor) -> None:
+    def _enter(self, *read: Tensor, attends: bool = False) -> None:
         """A product reads the rows: here, at the latest, they have entered the model."""
-        for lookup in [lookup for x in read for lookup in self.offer(x)]:
-            lookup.open = False
+        for x in read:
+            for lookup in self.offer(x):
+                lookup.open, lookup.reads, lookup.attended = False, x.detach().clone(), attends
+
+    def _feature(self, where: Where, place: Place, read: Tensor, weight: Tensor, out: Tensor) -> None:
+        """A projection of an input that is numbers: its result enters the model as the rows of a table do."""
+        if self.origins.of(read.grad_fn) & self.inputs.keys() and out.shape == place.shape:
+            rows = self.see(out, keep=True)
+            self.features.append(
+                LookUp(where=where, table=weight, ids=weight, token=False, turned=False, place=place, rows=rows)
+            )
 
     def _softmaxes_of(self, x: Tensor) -> list[Softmax]:
         """Those that made a tensor of weights, give or take dropout and reshaping; of other tensors none."""

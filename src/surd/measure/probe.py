@@ -12,7 +12,7 @@ from surd.measure.flow import read_flows, read_positions
 from surd.measure.forward import Forward, Loss, forward, training_forward
 from surd.measure.gradients import read_gradients
 from surd.measure.inputs import Inputs, build_inputs, replaced
-from surd.measure.multipliers import read_embeddings, read_head, read_ties
+from surd.measure.multipliers import read_embeddings, read_features, read_head, read_ties
 from surd.measure.notes import Notes, tells_tokens
 from surd.measure.restore import Keep, preserved
 from surd.measure.sites import Attention, Embedding, Head, Reading, Trace, Unseen, numbered
@@ -60,6 +60,7 @@ def _trace(model: nn.Module, given: Inputs, loss: Loss | None) -> Trace:
             flows=tuple(flows),
             readings=tuple(readings),
             unseen=(*seen.unseen, *scales.unseen, *dark, *pathless),
+            features=tuple(read_features(notes)),
         )
 
 

@@ -85,6 +85,24 @@ class Reading:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HeadReadings:
+    """What the softmax of each head does, over rows that see at least eight keys; NaN where a head has none."""
+
+    keys: int
+    """The most that a row sees."""
+    entropy: tuple[float, ...]
+    """Over ln n, n the keys that a row sees, mean over rows: 1 for uniform rows, 0 for one-hot ones."""
+    dead: tuple[float, ...]
+    """Share of rows whose softmax has a Jacobian norm below 0.01."""
+    std: tuple[float, ...]
+    """Standard deviation of the logits within a row, mean over rows."""
+    largest: tuple[float, ...]
+    """Largest logit of a row, in absolute value, of the worst row: whatever hides keys is low, and so does not count."""
+    shared: tuple[float, ...]
+    """Mean weight of the one key that most of the head's rows favour, as an attention sink is."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Attention:
     """One attention: the factor that was really applied between the projections and the softmax."""
 
@@ -114,6 +132,10 @@ class Attention:
     """The factor of every product that enters the scores, the content's own first; empty where unknown."""
     softmax_over_keys: bool
     """False when the softmax runs over another axis than the last."""
+    by_head: tuple[float, ...] = ()
+    """The factor of each head; empty where heads cannot be told apart."""
+    softmax: HeadReadings | None = None
+    """What the softmax of each head does; None where its scores are not known."""
 
     @property
     def name(self) -> str:
@@ -153,6 +175,20 @@ class Embedding:
     """Standard deviation of the table's entries."""
     signal_ratio: float | None
     """rms of the scaled rows over that of all that is added to them; None where nothing is."""
+    token_rms: float | None = None
+    """rms of the scaled rows."""
+    even: bool = False
+    """Whether what is added has the same length at every position, as sinusoids have."""
+    token_share: float | None = None
+    """Share of what differs between tokens in the mean square of what the first product reads; None if unknown."""
+    place_share: float | None = None
+    """Share of what differs between positions."""
+    dtype: str = ""
+    """Of what enters, where that is wider than the table and nobody has cast it."""
+    blank: str = ""
+    """Name of the positions that are added, where all that is added of them is zero."""
+    still: str = ""
+    """Name of a table of positions from which every place gets the same row."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,3 +262,5 @@ class Trace:
     readings: tuple[Reading, ...]
     """In the order of the forward."""
     unseen: tuple[Unseen, ...]
+    features: tuple[Embedding, ...] = ()
+    """What is made of inputs that are numbers before it enters the first block: rows are a layer's outputs here."""

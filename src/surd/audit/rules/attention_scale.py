@@ -1,6 +1,7 @@
 """Scores reach the softmax with another factor than 1/√d_k, or than the one declared."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import isclose, sqrt
 
 import torch
@@ -13,6 +14,8 @@ from surd.measure.sites import Attention, Role
 
 NAME = "attention-scale"
 PAPER = "Vaswani et al. 2017, section 3.2.1"
+ALIKE = 1e-3
+"""Relative spread of a factor over heads below which they all have it."""
 
 
 def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
@@ -23,10 +26,26 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
         elif site.qk_norm:
             yield from _normalised(evidence, site)
         else:
-            yield from _plain(evidence, site, tolerance)
+            for name, factor in _factors(site):
+                yield from _plain(evidence, replace(site, factor=factor), name, tolerance)
 
 
-def _plain(evidence: Evidence, site: Attention, tolerance: Threshold) -> Iterator[Finding]:
+def _factors(site: Attention) -> Iterator[tuple[str, float]]:
+    """The factor of the whole site; of each head, where heads differ."""
+    assert site.factor is not None
+    if not site.by_head or max(site.by_head) < min(site.by_head) * (1 + ALIKE):
+        yield site.name, site.factor
+        return
+    for head, factor in enumerate(site.by_head):
+        yield head_name(site, head), factor
+
+
+def head_name(site: Attention, head: int) -> str:
+    """`path:score.3`, heads counted from 0."""
+    return site.name.replace(f"{Role.SCORE}", f"{Role.SCORE}.{head}")
+
+
+def _plain(evidence: Evidence, site: Attention, name: str, tolerance: Threshold) -> Iterator[Finding]:
     """Queries and keys as projected: the factor itself is judged."""
     assert site.factor is not None
     paper = site.d_k**-0.5
@@ -36,22 +55,21 @@ def _plain(evidence: Evidence, site: Attention, tolerance: Threshold) -> Iterato
         nearest = min(values, key=lambda value: abs(site.factor / value - 1))
         if tolerance.holds(site.factor / nearest):
             if not tolerance.holds(site.factor / paper):
-                yield _finding(Severity.DECLARED, site, site.factor, nearest, by, f"declared by {by}", tolerance)
+                yield _finding(Severity.DECLARED, site, name, site.factor, nearest, by, f"declared by {by}", tolerance)
             return
-        yield _finding(
-            Severity.FAULT, site, site.factor, nearest, by, f"{by} says {nearest:.4g}", tolerance, ratio_to=nearest
-        )
+        reason = _name(evidence, site, site.factor / nearest)
+        yield _finding(Severity.FAULT, site, name, site.factor, nearest, by, f"{reason}, beside {by}", tolerance)
         return
     share = _weights_share(evidence, site)
     ratio = site.factor * share / paper
     if tolerance.holds(site.factor / paper) and share == 1:
         return
     if share != 1 and threshold(NAME, "in_weights").holds(ratio):
-        yield _finding(
-            Severity.NOTE, site, site.factor, paper, PAPER, "the rest stands in the weights of query and key", tolerance
-        )
+        reason = "the rest stands in the weights of query and key"
+        yield _finding(Severity.NOTE, site, name, site.factor, paper, PAPER, reason, tolerance)
         return
-    yield _finding(Severity.FAULT, site, site.factor * share, paper, PAPER, _name(evidence, site, ratio), tolerance)
+    reason = _name(evidence, site, ratio)
+    yield _finding(Severity.FAULT, site, name, site.factor * share, paper, PAPER, reason, tolerance)
 
 
 def _normalised(evidence: Evidence, site: Attention) -> Iterator[Finding | Skipped]:
@@ -59,8 +77,11 @@ def _normalised(evidence: Evidence, site: Attention) -> Iterator[Finding | Skipp
     if evidence.trained:
         yield Skipped(site=site.name, reason="query and key are normalised, and training has moved their gains")
         return
-    healthy, std = threshold(NAME, "logit_std"), evidence.size(site.name)
-    if std is None or healthy.holds(std):
+    healthy, std = threshold(NAME, "logit_std"), _logit_std(evidence, site)
+    if std is None:
+        yield Skipped(site=site.name, reason="the sizes of query and key could not be read")
+        return
+    if healthy.holds(std):
         return
     stated = evidence.declared.attention or evidence.declared.qk_norm
     yield Finding(
@@ -80,6 +101,14 @@ def _normalised(evidence: Evidence, site: Attention) -> Iterator[Finding | Skipp
     )
 
 
+def _logit_std(evidence: Evidence, site: Attention) -> float | None:
+    """Of the products alone, without biases: slope · rms(q) · rms(k) · √d_k, for independent entries."""
+    query, key = (evidence.size(site.name.replace(f"{Role.SCORE}", f"{role}")) for role in (Role.QUERY, Role.KEY))
+    if query is None or key is None or site.slope is None:
+        return None
+    return site.slope * query * key * site.d_k**0.5
+
+
 def _declared(evidence: Evidence, site: Attention) -> tuple[tuple[float, ...], str] | None:
     """What is stated of this site's factor, and by whom."""
     declared = evidence.declared
@@ -93,11 +122,24 @@ def _declared(evidence: Evidence, site: Attention) -> tuple[tuple[float, ...], s
 
 
 def _weights_share(evidence: Evidence, site: Attention) -> float:
+    """√d_k to some power that the weights of query and key hold; else 1.
+
+    Queries and keys of a cross attention read different inputs: it goes as the others do, if its logits agree.
+    """
+    if not site.cross:
+        return _own_share(evidence, site)
+    others = [one for one in evidence.trace.attention if not one.cross and one.d_k == site.d_k]
+    shares = {_own_share(evidence, one) for one in others}
+    std = max(site.softmax.std) if site.softmax else 0.0
+    return max(shares) if shares and 1.0 not in shares and threshold(NAME, "logit_std").holds(std) else 1.0
+
+
+def _own_share(evidence: Evidence, site: Attention) -> float:
     """√d_k to some power that the weights of query and key hold, beside those of the value; else 1.
 
     T5 divides by √d_k where it draws the query's weights. All three read the same input, so their sizes tell.
     """
-    if evidence.trained or site.cross:
+    if evidence.trained:
         return 1.0
     parts = (site.name.replace(f":{Role.SCORE}", f":{role}") for role in (Role.QUERY, Role.KEY, Role.VALUE))
     query, key, value = map(evidence.size, parts)
@@ -124,17 +166,17 @@ def _name(evidence: Evidence, site: Attention, ratio: float) -> str:
 def _finding(
     severity: Severity,
     site: Attention,
+    name: str,
     measured: float,
     expected: float,
     source: str,
     reason: str,
     tolerance: Threshold,
-    ratio_to: float | None = None,
 ) -> Finding:
     paper = site.d_k**-0.5
     return Finding(
         severity=severity,
-        site=site.name,
+        site=name,
         quantity="c of softmax(c · q · k)",
         measured=measured,
         expected=expected,

@@ -1,0 +1,40 @@
+"""What no check can judge is refused before any rule looks: weights that are no numbers, or that are not there."""
+
+import torch
+from torch import Tensor, nn
+
+from surd.audit.weights import Weights
+from surd.errors import SurdError
+
+AT_ONCE = 2**24
+"""Numbers that are looked at together."""
+
+
+def refuse_numberless(weights: Weights) -> None:
+    """Refuses lazy layers, the meta device, and weights with NaN or an infinity, by the first of them."""
+    module = weights.module
+    if module is not None:
+        _refuse_absent(module)
+    for name in weights.names():
+        if not weights.dtype(name).is_floating_point or weights.dtype(name).itemsize < 2:
+            continue
+        if wrong := _not_finite(weights.tensor(name)):
+            raise SurdError(
+                f"{name}: {wrong} of its {weights.shape(name).numel():,} numbers are NaN or infinite, and whatever they "
+                "touch is; restore the weights from before, or draw them again"
+            )
+
+
+def _refuse_absent(module: nn.Module) -> None:
+    for name, parameter in module.named_parameters():
+        if isinstance(parameter, nn.parameter.UninitializedParameter):
+            raise SurdError(f"{name} belongs to a lazy layer without weights; expected a model that has run once")
+        if parameter.is_meta:
+            raise SurdError(f"{name} is on the meta device, where there are no numbers to measure; expected a real one")
+
+
+def _not_finite(x: Tensor) -> int:
+    """How many numbers are none, without a copy of the whole."""
+    parts = x.detach().flatten().split(AT_ONCE) if x.numel() else ()
+    # A sum is finite where all are, unless it overflows: then they are counted one by one.
+    return sum(0 if bool(part.sum(dtype=torch.float64).isfinite()) else int((~part.isfinite()).sum()) for part in parts)

@@ -1,0 +1,106 @@
+"""The bias of the head is added twice, or not at all."""
+
+from collections.abc import Iterator
+
+import torch
+
+from surd.audit.evidence import Evidence
+from surd.audit.finding import Finding, Severity, Unobserved
+from surd.audit.rule import Models, Needs, Rule
+from surd.audit.thresholds import threshold
+from surd.measure.derivative import added_factors
+
+NAME = "head-bias"
+
+
+def look(evidence: Evidence) -> Iterator[Finding]:
+    head = evidence.head
+    biases = _biases(evidence)
+    if not biases:
+        raise Unobserved("the head has no bias")
+    healthy = threshold(NAME, "derivative")
+    for name, factor in added_factors(evidence.module, evidence.inputs, biases).items():
+        expected = head.output_gain
+        if healthy.holds(factor / expected):
+            continue
+        owned = name.rpartition(".")[0] in (head.weight.rpartition(".")[0], _above(head.weight))
+        if factor == 0 and not owned:
+            continue  # as long as the vocabulary by chance, and of no concern to the head
+        told = "is not added to the logits" if factor == 0 else f"reaches the logits {factor / expected:.3g} times"
+        yield Finding(
+            severity=Severity.FAULT,
+            site=name,
+            quantity="derivative of the logits with respect to their bias",
+            measured=factor,
+            expected=expected,
+            source="definition: logits = head · hidden + bias",
+            message=f"{name} {told}",
+            mend="add the bias once: in the head, or behind it"
+            if factor
+            else "add the bias to the logits, or remove it",
+            file=head.site.file,
+            line=head.site.line,
+        )
+
+
+def _biases(evidence: Evidence) -> list[str]:
+    """Parameters with one number for each logit."""
+    classes = evidence.logits.shape[-1]
+    return [
+        name
+        for name, parameter in evidence.module.named_parameters()
+        if parameter.dim() == 1 and parameter.numel() == classes and parameter.dtype in (torch.float32, torch.float64)
+    ]
+
+
+def _above(name: str) -> str:
+    """The module that holds the module of a parameter."""
+    return name.rpartition(".")[0].rpartition(".")[0]
+
+
+RULE = Rule(
+    name=NAME,
+    what="A bias of the logits is added twice or not at all.",
+    why="Logits are head · hidden + bias, so their derivative with respect to the bias is 1. Twice, and every class is "
+    "shifted by its bias once more, with twice the gradient; never, and a trained bias is lost.",
+    when="A bias that is zero shows nothing until it is trained. It happens where two modules come to own one bias, and "
+    "where a second implementation knows only the matrix of a tied head.",
+    example="""
+from torch import nn
+
+from surd.audit.specimen import LanguageModel, language_model
+
+
+class Twice(LanguageModel):
+    def logits(self, hidden):
+        return self.head(hidden) + self.head.bias
+
+
+model = language_model()
+model.head.bias = nn.Parameter(model.head.weight.new_zeros(model.head.out_features))
+model.__class__ = Twice
+""",
+    cure="""
+from torch import nn
+
+from surd.audit.specimen import LanguageModel, language_model
+
+
+class Once(LanguageModel):
+    def logits(self, hidden):
+        return self.head(hidden)
+
+
+model = language_model()
+model.head.bias = nn.Parameter(model.head.weight.new_zeros(model.head.out_features))
+model.__class__ = Once
+""",
+    sources=(
+        "huggingface/transformers#2957: an output bias that was added twice",
+        "vllm-project/vllm#46835: the bias of a tied head ignored",
+    ),
+    needs=Needs.PROBE,
+    models=Models.BOTH,
+    follows=(),
+    look=look,
+)

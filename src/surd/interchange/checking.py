@@ -1,0 +1,45 @@
+"""A whole check: opens its subject, lets the rules look, and tells in one message where nothing could be judged."""
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
+
+from surd.audit.judge import Report, judge
+from surd.audit.refuse import refuse_numberless
+from surd.audit.subject import Subject
+from surd.errors import SurdError
+from surd.measure.sites import Trace
+
+LOOKED_FOR = (
+    "looked for scaled_dot_product_attention, nn.MultiheadAttention and flex attention, for a softmax whose input is a "
+    "product of two activations, and for an output that depends on other positions than its own"
+)
+
+
+def judged(
+    open_subject: Callable[[], Subject], select: Sequence[str] = (), ignore: Sequence[str] = (), static: bool = False
+) -> Report:
+    """The report. What a model prints goes to stderr, for stdout is the report's."""
+    with redirect_stdout(sys.stderr):
+        subject = open_subject()
+        refuse_numberless(subject.weights)
+        report = judge(subject, select, ignore, static)
+    if subject.module is not None and not static:
+        _refuse_blind(report, subject)
+    return report
+
+
+def _refuse_blind(report: Report, subject: Subject) -> None:
+    """Where the model could not be run, or is no Transformer, an empty report would look like a healthy one."""
+    if report.failing:
+        return
+    if report.blind:
+        raise SurdError(f"{subject.name}: {report.blind}")
+    if report.trace is not None and _without_attention(report.trace):
+        raise SurdError(f"{subject.name}: no attention was found: {LOOKED_FOR}")
+
+
+def _without_attention(trace: Trace) -> bool:
+    """Neither attention, nor a table of tokens, nor anything that joins positions."""
+    joins = any(flow.sees_earlier or flow.sees_later for flow in trace.flows)
+    return not trace.attention and not trace.embeddings and not joins

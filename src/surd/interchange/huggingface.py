@@ -1,0 +1,180 @@
+"""A Hugging Face folder as the subject of a check: built from its configuration, or loaded, or read tensor by tensor.
+
+The class is the library's own. No code of the folder runs, nothing is unpickled, nothing is fetched.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from surd.audit.declared import Declared, Stated
+from surd.audit.subject import Subject, of_module
+from surd.errors import SurdError
+from surd.interchange.hub_config import NAME, configuration, first_line, quiet, read_config, transformers
+from surd.interchange.hub_weights import Files, weights_in
+from surd.interchange.memory import available
+from surd.interchange.stated import declared, ties
+
+SEED = 0
+BESIDE = 1.5 * 2**30
+"""Bytes that a probe needs besides the model."""
+AUTO = ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoModelForMaskedLM", "AutoModel")
+"""Where a configuration names no class: what has a head before what has none."""
+TOKENIZER, LONGEST = "tokenizer.json", 128 * 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """What a model would take, counted without building it."""
+
+    numbers: int
+    bytes: int
+
+
+def of_folder(
+    folder: Path, inputs: Any = None, loss: Any = None, trained: bool | None = None, static: bool = False
+) -> Subject:
+    """The subject; a model too large for the memory is an open file, and has static rules alone."""
+    raw = read_config(folder)
+    files = weights_in(folder)
+    if files is not None and (method := _packed(raw)) and not static:
+        raise SurdError(
+            f"{folder}: its weights are quantised ({method}), and check runs plain ones; --static reads them as they lie"
+        )
+    config = configuration(raw, folder)
+    kind = _class(config, raw, folder)
+    said = _declared(config, kind.__name__, folder, files)
+    notes = _notes(raw, kind.__name__)
+    if static and files is not None:
+        return _open_files(folder, files, said, trained, notes)
+    dtype = (files.dtype() if files else None) or torch.float32
+    size = _size(kind, config, dtype, folder)
+    if (needed := size.bytes + BESIDE) > (memory := available()):
+        if files is None:
+            raise SurdError(
+                f"{folder / NAME}: {size.numbers:,} parameters, which need {_gigabytes(needed)} to be built and run; "
+                f"{_gigabytes(memory)} are free. Give it fewer layers: every scale but depth is the same"
+            )
+        beyond = f"{_gigabytes(needed)} would be needed to run it, {_gigabytes(memory)} are free: its tensors were read"
+        return _open_files(folder, files, said, trained, (*notes, beyond))
+    if files is None:
+        model = _built(kind, config, folder)
+        notes = (*notes, f"built from {NAME} alone, with first weights (seed {SEED})")
+        trained = False if trained is None else trained
+    else:
+        model, missing = _loaded(kind, config, files, dtype)
+        notes = (*notes, *missing)
+    subject = of_module(model, inputs, loss, ties(model, said), trained, str(folder))
+    return replace(subject, notes=notes)
+
+
+def _class(config: Any, raw: Mapping[str, Any], folder: Path) -> type[nn.Module]:
+    """The library's class that the configuration names, else the first that fits its type."""
+    library = transformers(folder)
+    named = raw.get("architectures")
+    with quiet():
+        for name in named if isinstance(named, list) else ():
+            found = getattr(library, name, None) if isinstance(name, str) and name.isidentifier() else None
+            if isinstance(found, type) and issubclass(found, library.PreTrainedModel) and found.config_class is not None:
+                if isinstance(config, found.config_class):
+                    return found
+        for auto in AUTO:
+            mapping = getattr(library, auto)._model_mapping
+            if type(config) in mapping:
+                found = mapping[type(config)]
+                return found[0] if isinstance(found, tuple | list) else found
+    raise SurdError(f'{folder / NAME}: transformers has no model for model_type "{config.model_type}"')
+
+
+def _size(kind: type[nn.Module], config: Any, dtype: torch.dtype, folder: Path) -> Size:
+    """Built where there are no numbers: nested parts often ignore the sizes that the outer configuration says."""
+    with quiet(), torch.device("meta"):
+        try:
+            model = kind(config)
+        except Exception as error:
+            raise SurdError(f"{folder / NAME}: {kind.__name__} cannot be built from it: {first_line(error)}") from None
+    numbers = sum(parameter.numel() for parameter in model.parameters())
+    buffers = sum(buffer.numel() * buffer.element_size() for buffer in model.buffers())
+    return Size(numbers=numbers, bytes=numbers * dtype.itemsize + buffers)
+
+
+def _built(kind: Any, config: Any, folder: Path) -> nn.Module:
+    """With first weights, the same at each check, and whatever the global seed is left as it was."""
+    with quiet(), torch.random.fork_rng([]):
+        torch.manual_seed(SEED)
+        try:
+            return kind._from_config(config, dtype=torch.float32, attn_implementation=None).eval()
+        except Exception as error:
+            raise SurdError(f"{folder / NAME}: {kind.__name__} cannot be built from it: {first_line(error)}") from None
+
+
+def _loaded(kind: Any, config: Any, files: Files, dtype: torch.dtype) -> tuple[nn.Module, list[str]]:
+    """With the folder's weights, and remarks on what did not fit. The loader is handed tensors, never a path."""
+    tensors = files.tensors()
+    with quiet(), torch.random.fork_rng([]):
+        torch.manual_seed(SEED)
+        try:
+            model, about = kind.from_pretrained(
+                None, config=config, state_dict=tensors, dtype=dtype, output_loading_info=True
+            )
+        except Exception as error:
+            raise SurdError(
+                f"{files.folder}: its weights do not fit a {kind.__name__} of its {NAME}: {first_line(error)}"
+            ) from None
+    kinds = {"missing_keys": "not in the files, so still random", "unexpected_keys": "in the files, but unknown to the model"}
+    found = {text: sorted(map(str, about.get(key) or ())) for key, text in kinds.items()}
+    return model.eval(), [f"{len(names)} tensors {text}: {', '.join(names[:3])}" for text, names in found.items() if names]
+
+
+def _open_files(
+    folder: Path, files: Files, said: Declared, trained: bool | None, notes: tuple[str, ...]
+) -> Subject:
+    from surd.audit.file_weights import FileWeights
+
+    return Subject(name=str(folder), weights=FileWeights(folder), declared=said, trained=trained, notes=notes)
+
+
+def _declared(config: Any, name: str, folder: Path, files: Files | None) -> Declared:
+    """With what the tokenizer and the index of the weights say."""
+    said = declared(config, name)
+    if (known := tokens(folder / TOKENIZER)) is not None:
+        said = replace(said, vocabulary=Stated(known, TOKENIZER))
+    if files is not None and files.total is not None:
+        said = replace(said, parameters=Stated(files.total, "model.safetensors.index.json"))
+    return said
+
+
+def tokens(path: Path) -> int | None:
+    """How many ids a tokenizer's file knows; None where there is none, or none that can be read."""
+    try:
+        if not path.is_file() or path.stat().st_size > LONGEST:
+            return None
+        found = json.loads(path.read_bytes())
+        entries = found["model"]["vocab"]
+        added = [one["id"] for one in found.get("added_tokens") or ()]
+        ids = entries.values() if isinstance(entries, dict) else range(len(entries))
+        return max([*ids, *added]) + 1
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+
+
+def _packed(raw: Mapping[str, Any]) -> str | None:
+    """The method of quantisation, if any."""
+    about = raw.get("quantization_config")
+    return str(about.get("quant_method", "unknown method")) if isinstance(about, Mapping) else None
+
+
+def _notes(raw: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """What was left aside."""
+    if "auto_map" in raw:
+        return (f"the folder brings code of its own (auto_map), which was not run; {name} of transformers stands for it",)
+    return ()
+
+
+def _gigabytes(size: float) -> str:
+    return f"{size / 1e9:,.1f} GB"

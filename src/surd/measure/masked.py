@@ -1,0 +1,312 @@
+"""Masks as they are heard: which scores a forward hides, by what number, and how much of the softmax stays on them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.autograd.graph import Node
+
+from surd.measure.calls import Fused, Product, Softmax
+from surd.measure.factors import products_behind
+from surd.measure.gains import HIDDEN
+from surd.measure.graph import walk_back
+from surd.measure.naming import Where
+from surd.measure.notes import Notes
+from surd.measure.sites import Role, Site
+from surd.measure.tap import ADDITIONS, Tap
+from surd.measure.written import few, for_all_heads
+
+FILLS = ("masked_fill", "masked_fill_")
+SUBTRACTIONS = ("sub", "sub_", "__sub__", "__isub__", "subtract")
+MULTIPLICATIONS = ("mul", "mul_", "__mul__", "__imul__", "__rmul__", "multiply")
+TRIANGLES = ("tril", "triu", "tril_", "triu_")
+FEW_VALUES = 4
+"""A constant of more different values is a bias by distance, and hides nothing."""
+LARGEST = 2**24
+"""Entries of a mask that is looked at."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Masking:
+    """One call that keeps some entries of a tensor from being seen, or adds a constant to them."""
+
+    where: Where
+    node: Node | None
+    """Of what it returns."""
+    shape: torch.Size
+    hidden: Bool[Tensor, "..."]
+    fill: float
+    """What the hidden entries become, or what is added to them."""
+    added: bool
+    dtype: torch.dtype
+    """Of the tensor that is masked."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Overflow:
+    """A sum of finite numbers that became infinite."""
+
+    where: Where
+    count: int
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Dropped:
+    """A dropout that is at work in eval mode."""
+
+    where: Where
+    rate: float
+
+
+class MaskTap(Tap):
+    """Hears masks and dropouts besides."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.maskings: list[Masking] = []
+        self.overflows: list[Overflow] = []
+        self.dropped: list[Dropped] = []
+        self.targets: list[Tensor] = []
+        """Classes that a loss was given."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "").split(".")[0]
+        if self._deaf or not args:
+            return super().__torch_function__(func, types, args, kwargs)
+        found = _constant(name, args, kwargs)
+        if "dropout" in name:
+            self._drops(name, args, kwargs)
+        if name in ("cross_entropy", "nll_loss") and len(operands := [*args, *kwargs.values()]) > 1:
+            self.targets += [x for x in operands if isinstance(x, Tensor) and not x.is_floating_point()]
+        sums = [x for x in args[:2] if isinstance(x, Tensor)] if name in ADDITIONS + SUBTRACTIONS else []
+        watched = len(sums) == 2 and all(x.is_floating_point() for x in sums)
+        watched = watched and min(x.dim() for x in sums) > 1 and not all(x.requires_grad for x in sums)
+        infinite = _infinite(*sums) if watched else 0
+        if found is not None and name in FILLS:
+            self._mask(args[0], args[0].shape, found)  # before the call, which may refuse the number
+        out = super().__torch_function__(func, types, args, kwargs)
+        target = out if isinstance(out, Tensor) else args[0]
+        if not isinstance(target, Tensor) or not target.is_floating_point():
+            return out
+        if watched and (more := _infinite(target) - infinite) > 0:
+            where = self.notes.names.here()
+            self.overflows.append(Overflow(where=where, count=more, dtype=target.dtype))
+        if found is not None:
+            if name in FILLS:
+                self.maskings.pop()
+            self._mask(target, target.shape, found)
+        return out
+
+    def _fused(self, run: Any, *args: Any, **kwargs: Any) -> Tensor:
+        rate = kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0)
+        if rate:
+            self.dropped.append(Dropped(where=self.notes.names.here(), rate=float(rate)))
+        return super()._fused(run, *args, **kwargs)
+
+    def _mask(self, x: Tensor, shape: torch.Size, found: tuple[Tensor, float, bool]) -> None:
+        hidden, fill, added = found
+        if x.requires_grad and x.dim() > 1 and hidden.numel() <= LARGEST:
+            self.maskings.append(
+                Masking(
+                    where=self.notes.names.here(),
+                    node=x.grad_fn,
+                    shape=shape,
+                    hidden=hidden,
+                    fill=fill,
+                    added=added,
+                    dtype=x.dtype,
+                )
+            )
+
+    def _drops(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        rate = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
+        training = kwargs.get("training", kwargs.get("train", args[2] if len(args) > 2 else True))
+        if training and rate:
+            self.dropped.append(Dropped(where=self.notes.names.here(), rate=float(rate)))
+
+
+def _infinite(*given: Tensor) -> int:
+    return sum(int(x.detach().isinf().sum()) for x in given)
+
+
+def _constant(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, float, bool] | None:
+    """What a call hides by a constant: where, by what number, and whether that is added; None for other calls."""
+    given = [*args, *kwargs.values()]
+    if name in FILLS and len(given) > 2 and isinstance(given[1], Tensor) and given[1].dtype == torch.bool:
+        return given[1], _number(given[2]), False
+    if name == "where" and len(given) > 2 and isinstance(given[0], Tensor):
+        first, second = given[1:3]
+        if _is_live(first) and not _is_live(second):
+            return ~given[0].bool(), _number(second), False
+        return (given[0].bool(), _number(first), False) if _is_live(second) and not _is_live(first) else None
+    if name == "__setitem__" and isinstance(given[1], Tensor) and given[1].dtype == torch.bool:
+        return (given[1], _number(given[2]), False) if given[1].shape == given[0].shape else None
+    if name in TRIANGLES and _is_live(given[0]) and given[0].dim() > 1:
+        kept = torch.ones(given[0].shape[-2:], dtype=torch.bool, device=given[0].device)
+        diagonal = int(given[1]) if len(given) > 1 else 0
+        return ~(kept.tril(diagonal) if name.startswith("tril") else kept.triu(diagonal)), 0.0, False
+    if name in (*ADDITIONS, *SUBTRACTIONS, *MULTIPLICATIONS) or name.startswith("baddbmm"):
+        return _combined(name, given)
+    return None
+
+
+def _combined(name: str, given: Sequence[Any]) -> tuple[Tensor, float, bool] | None:
+    """A constant tensor that is added to something live, or multiplies it."""
+    sides = [x for x in given[:2] if isinstance(x, Tensor)]
+    constants = [x for x in sides if not x.requires_grad and x.dim() > 1 and x.numel() <= LARGEST]
+    if len(sides) != 2 or len(constants) != 1 or (name in SUBTRACTIONS and constants[0] is not sides[1]):
+        return None
+    if name.startswith("baddbmm") and constants[0] is not sides[0]:
+        return None
+    constant = constants[0].detach()
+    if name in MULTIPLICATIONS:
+        zero = constant == 0
+        return (zero, 0.0, False) if bool((zero | (constant == 1)).all()) and bool(zero.any()) else None
+    parts = parts_of(-constant if name in SUBTRACTIONS else constant)
+    return None if parts is None else (*parts, True)
+
+
+def parts_of(constant: Tensor) -> tuple[Bool[Tensor, "..."], float] | None:
+    """Where a constant that is added to scores hides, and by how much at least; None for a bias that hides nothing."""
+    if not constant.is_floating_point():
+        return None
+    strong = constant <= HIDDEN
+    if bool(strong.any()):
+        return strong, float(constant[strong].max())
+    zero = constant == 0
+    if not bool(zero.any()) or bool(zero.all()):
+        return None
+    values = constant[~zero].unique()
+    if len(values) > FEW_VALUES or not bool(values.isfinite().all()):
+        return None
+    if values.tolist() == [1.0]:
+        return zero, -1.0  # a mask of ones and zeros that was added as it is
+    return ~zero, float(values.max())
+
+
+def _is_live(x: object) -> bool:
+    return isinstance(x, Tensor) and x.requires_grad
+
+
+def _number(x: object) -> float:
+    if isinstance(x, Tensor):
+        return float(x.detach().max()) if x.numel() else 0.0
+    return float(x) if isinstance(x, int | float) else 0.0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scored:
+    """The scores of one attention, and what of them the forward means to hide."""
+
+    site: Site
+    scores: Float[Tensor, "..."]
+    """What the softmax reads."""
+    axis: int
+    hidden: Bool[Tensor, "..."] | None
+    """None where no mask was heard."""
+    fills: tuple[float, ...]
+    """Of the masks that were heard, one each."""
+    dtype: torch.dtype
+
+    @property
+    def square(self) -> bool:
+        """As many queries as keys."""
+        return self.axis == self.scores.dim() - 1 and self.scores.dim() > 1 and self.scores.shape[-1] == self.scores.shape[-2]
+
+    @property
+    def seen(self) -> Bool[Tensor, "..."]:
+        """What really takes part in the softmax."""
+        return (self.scores > HIDDEN) & self.scores.isfinite()
+
+    @property
+    def meant(self) -> Bool[Tensor, "..."]:
+        """What is meant to take part."""
+        return self.seen if self.hidden is None else self.seen & ~self.hidden
+
+    def mass(self, hidden: Bool[Tensor, "..."]) -> tuple[float, float] | None:
+        """Mean mass of probability on hidden keys, and their mean share of the keys, over rows with both kinds."""
+        weights = torch.softmax(self.scores.double(), self.axis)
+        hidden = hidden.expand(self.scores.shape)
+        rows = hidden.any(self.axis) & ~hidden.all(self.axis) & ~weights.isnan().any(self.axis)
+        if not bool(rows.any()):
+            return None
+        mass = weights.masked_fill(~hidden, 0.0).sum(self.axis)[rows]
+        return float(mass.mean()), float(hidden.double().mean(self.axis)[rows].mean())
+
+    def gap(self) -> float | None:
+        """How far the highest hidden score stays below the lowest one that is meant to be seen, at least."""
+        if self.hidden is None:
+            return None
+        hidden = self.hidden
+        lowest = self.scores.masked_fill(hidden, torch.inf).amin(self.axis)
+        highest = self.scores.masked_fill(~hidden, -torch.inf).amax(self.axis)
+        rows = hidden.any(self.axis) & ~hidden.all(self.axis) & lowest.isfinite() & (highest < torch.inf)
+        return float((lowest - highest)[rows].double().min()) if bool(rows.any()) else None
+
+
+def read_scores(notes: Notes, maskings: Sequence[Masking]) -> list[Scored]:
+    """Every attention whose scores are known, in the order of the calls."""
+    found = []
+    for call in notes.attention:
+        one = _of_fused(call) if isinstance(call, Fused) else _of_softmax(notes, call, maskings)
+        if one is not None:
+            found.append(one)
+    return found
+
+
+def _of_fused(call: Fused) -> Scored | None:
+    query, key = call.query.value, call.key.value
+    if query is None or key is None or call.scale is None or call.backend != "sdpa" or not few(query, key):
+        return None
+    scores = query.float() @ for_all_heads(key, query).float().mT * call.scale
+    hidden, fills = None, []
+    if call.bias is not None:
+        bias = call.bias.detach()
+        scores = scores + bias.float()
+        if (parts := parts_of(bias)) is not None:
+            hidden, fills = parts[0].expand(scores.shape), [parts[1]]
+    return Scored(
+        site=_site(call), scores=scores, axis=scores.dim() - 1, hidden=hidden, fills=tuple(fills), dtype=query.dtype
+    )
+
+
+def _of_softmax(notes: Notes, call: Softmax, maskings: Sequence[Masking]) -> Scored | None:
+    products = products_behind(notes, call)
+    if not products or call.scores.place is None:
+        return None
+    scores = call.values.detach()
+    hidden, fills = None, []
+    for masking in _on_the_way(call, products, maskings):
+        if (mask := _in_shape(masking, scores.shape)) is not None:
+            hidden = mask if hidden is None else hidden | mask
+            fills.append(masking.fill)
+    return Scored(
+        site=_site(call), scores=scores.float(), axis=call.axis, hidden=hidden, fills=tuple(fills), dtype=scores.dtype
+    )
+
+
+def _on_the_way(call: Softmax, products: Sequence[Product], maskings: Sequence[Masking]) -> list[Masking]:
+    assert call.scores.place is not None, "products lie behind it"
+    stops = {product.place.node: product.place for product in products}
+    met, passed = walk_back([call.scores.place.node], stops)
+    nodes = {*met, *passed}
+    return [masking for masking in maskings if masking.node in nodes]
+
+
+def _in_shape(masking: Masking, shape: torch.Size) -> Tensor | None:
+    """The mask at every score, whatever axes were joined or parted since."""
+    if masking.shape.numel() != shape.numel():
+        return None
+    try:
+        return masking.hidden.expand(masking.shape).reshape(shape)
+    except RuntimeError:
+        return None
+
+
+def _site(call: Fused | Softmax) -> Site:
+    return Site(path=call.where.path, role=Role.SCORE, file=call.where.file, line=call.where.line)

@@ -1,0 +1,91 @@
+"""Target weights: how much each position counts in a loss, told from the loss's gradient at the logits alone.
+
+A cross-entropy w · Σ_v y_v · (−ln p_v) has the gradient w · (M p − y) at the logits, where p is their softmax and y a
+target of mass M = Σ y. So the gradient is a line in p with slope w · M, but for the entry of the target itself.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from surd.measure.inputs import replaced
+
+FITS = 0.98
+"""R² from which a gradient is that of a cross-entropy of these logits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetWeights:
+    """Of one loss."""
+
+    weights: Float[Tensor, " positions"]
+    """w · M of each position, in the order of the logits: 0 where the loss ignores it."""
+    spread: Float[Tensor, " positions"]
+    """The mass of y on each class that is not the target, as label smoothing puts it there, times w."""
+    shape: tuple[int, ...]
+    """Of the logits, without their classes."""
+    value: float
+    """The loss itself."""
+
+    @property
+    def total(self) -> float:
+        """1 for a mean over the positions that count, as many as they are for a sum."""
+        return float(self.weights.sum())
+
+    @property
+    def counted(self) -> int:
+        """How many positions count at all."""
+        return int((self.weights.abs() > 1e-9 * self.weights.abs().max().clamp(min=1e-30)).sum())
+
+
+def target_weights(output: Any, loss: Callable[[Any], Tensor]) -> TargetWeights | None:
+    """Of a loss of what a model returned; None where it is no cross-entropy of any of its tensors.
+
+    Raises what the loss raises.
+    """
+    leaves: list[Tensor] = []
+
+    def leaf(x: Tensor) -> Tensor:
+        if not x.is_floating_point():
+            return x
+        leaves.append(x.detach().double().requires_grad_() if x.dim() > 1 else x.detach())
+        return leaves[-1]
+
+    with torch.enable_grad():
+        value = loss(replaced(output, leaf))
+        wanted = [x for x in leaves if x.requires_grad]
+        if not value.requires_grad or not wanted:
+            return None
+        gradients = torch.autograd.grad(value.sum(), wanted, allow_unused=True)
+    for logits, gradient in zip(wanted, gradients, strict=True):
+        if gradient is not None and bool((gradient != 0).any()) and bool(gradient.isfinite().all()):
+            return _read(logits.detach().flatten(0, -2), gradient.flatten(0, -2), tuple(logits.shape[:-1]), value)
+    return None
+
+
+def _read(
+    logits: Float[Tensor, "positions classes"],
+    gradient: Float[Tensor, "positions classes"],
+    shape: tuple[int, ...],
+    value: Tensor,
+) -> TargetWeights | None:
+    p = logits.softmax(-1)
+    # The target's own entry lies far below the line: it is the lowest of gradient − p · (what the others share).
+    target = (gradient / p.clamp(min=1e-30)).argmin(-1, keepdim=True)
+    others = torch.ones_like(p).scatter(-1, target, 0.0)
+    count = others.sum(-1, keepdim=True)
+    mean_p, mean_g = (p * others).sum(-1, keepdim=True) / count, (gradient * others).sum(-1, keepdim=True) / count
+    apart_p, apart_g = (p - mean_p) * others, (gradient - mean_g) * others
+    energy = apart_p.square().sum(-1).clamp(min=1e-30)
+    slope = (apart_p * apart_g).sum(-1) / energy
+    left = (apart_g - slope[:, None] * apart_p).square().sum()
+    if float(left) > (1 - FITS) * float(apart_g.square().sum().clamp(min=1e-30)) and float(left) > 1e-24:
+        return None
+    intercept = mean_g[:, 0] - slope * mean_p[:, 0]
+    return TargetWeights(weights=slope, spread=-intercept, shape=shape, value=float(value.detach().sum()))
+
+
