@@ -1,6 +1,8 @@
 """Evidence: what the rules of one check share, each observation made once, when the first rule asks for it."""
 
+from collections.abc import Mapping
 from functools import cached_property
+from inspect import signature
 from typing import Any
 
 import torch
@@ -13,10 +15,15 @@ from surd.audit.subject import Subject
 from surd.audit.weights import Weights
 from surd.errors import SurdError
 from surd.measure.drawn import is_drawn
+from surd.measure.extremes import Hearing
+from surd.measure.hearing import hear
 from surd.measure.inputs import Inputs, arguments, build_inputs, replaced, tensors
 from surd.measure.probe import probe, unwrapped
 from surd.measure.restore import preserved
+from surd.measure.rotation import Rotations
 from surd.measure.sites import Attention, Head, Trace
+from surd.measure.temperature import Temperatures
+from surd.measure.target_weights import TargetWeights, weights_of_labels, weights_of_loss
 
 
 class Evidence:
@@ -100,7 +107,9 @@ class Evidence:
     def head(self) -> Head:
         """The pre-softmax projection."""
         if self.trace.head is None:
-            raise Unobserved("no head was seen: no output is as wide as a table of tokens, with one projection behind it")
+            raise Unobserved(
+                "no head was seen: no output as wide as a table of tokens comes from one projection"
+            )
         return self.trace.head
 
     @cached_property
@@ -118,6 +127,49 @@ class Evidence:
         ids = [x for x in tensors(self.inputs) if x.dtype in (torch.int32, torch.int64) and x.dim() > 1]
         fit = [x for x in ids if x.shape == self.logits.shape[:-1] and bool((x != x.flatten()[0]).any())]
         return fit[-1] if fit else None
+
+    @cached_property
+    def targets(self) -> TargetWeights:
+        """How much each position counts in the loss that was given, or in the one that the model makes of labels."""
+        return once(self.shared, "targets", self._targets)
+
+    def _targets(self) -> TargetWeights:
+        loss = self.subject.loss
+        if loss is not None:
+            found = weights_of_loss(self.module, self.inputs, loss)
+        elif "labels" in signature(self.module.forward).parameters and isinstance(self.inputs, Mapping):
+            shape = self.logits.shape
+            labels = torch.randint(shape[-1], shape[:-1], generator=torch.Generator().manual_seed(3))
+            labels[1::2, shape[1] // 2 :] = -100  # what every loss of that library ignores
+            found = weights_of_labels(self.module, self.inputs, labels.to(self.logits.device))
+        else:
+            raise SurdError("no loss was given")
+        if found is None:
+            raise SurdError("the loss is no cross-entropy of what the model returns")
+        return found
+
+    @cached_property
+    def padded(self) -> Tensor | None:
+        """Which positions of the loss are padding and are followed by padding, so that no target stands there."""
+        tables = [x for x in self.module.modules() if isinstance(x, nn.Embedding) and x.padding_idx is not None]
+        stated = self.declared.padding
+        padding = stated.value if stated is not None else tables[0].padding_idx if tables else None
+        ids = [x for x in tensors(self.inputs) if x.dtype in (torch.int32, torch.int64) and x.dim() == 2]
+        fit = [x for x in ids if tuple(x.shape) == self.targets.shape]
+        if padding is None or not fit:
+            return None
+        here = fit[-1] == padding
+        return (here & torch.cat([here[:, 1:], here[:, -1:]], 1)).flatten()
+
+    @cached_property
+    def heard(self) -> tuple[Hearing, Rotations, Temperatures]:
+        """Largest numbers, angles of positions and learned temperatures, of one forward and of the loss."""
+        listeners = Hearing(self.module), Rotations(self.module), Temperatures(self.module)
+        try:
+            hear(self.module, self.inputs, self.subject.loss, *listeners)
+        except Exception as error:
+            raise Unobserved(f"the forward raised {type(error).__name__}: {error}") from error
+        return listeners
 
     def run(self, inputs: Inputs | None = None) -> list[Tensor]:
         """The tensors that one forward returns, in eval mode and without a graph; the model stays as it was."""

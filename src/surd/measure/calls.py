@@ -112,6 +112,18 @@ class Fused:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class Residual:
+    """An addition of something and a function of it."""
+
+    where: Where
+    carried: Node
+    """What goes past the branch."""
+    value: Tensor
+    """Its numbers, unless the forward writes over them."""
+    branch: Node
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Size:
     """Something whose rms is read, and the name of its site."""
 

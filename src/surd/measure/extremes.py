@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from surd.measure.inputs import Inputs, arguments, replaced
+from surd.measure.hearing import hear
+from surd.measure.inputs import Inputs, replaced
 from surd.measure.naming import Names
 from surd.measure.products import CONVOLUTIONS, PRODUCTS, factors
-from surd.measure.restore import preserved
 from surd.measure.tap import ADDITIONS, MULTI_HEAD, opened, swapped
 
 SCALINGS = ("mul", "mul_", "__mul__", "__rmul__", "__imul__")
@@ -65,7 +65,7 @@ class Heard:
 class Hearing(TorchFunctionMode):
     """Hears products and sums; in a replay everything that would be half precision is fp32."""
 
-    def __init__(self, module: nn.Module, replay: bool) -> None:
+    def __init__(self, module: nn.Module, replay: bool = False) -> None:
         super().__init__()
         self.heard, self.replay = Heard(), replay
         self._names = Names(module)
@@ -109,20 +109,26 @@ class Hearing(TorchFunctionMode):
         return "projection" if weighted else "q·k"
 
 
-@torch.no_grad()
 def extremes(
-    module: nn.Module, inputs: Inputs, loss: Callable[[Any], Tensor] | None = None
+    module: nn.Module, inputs: Inputs, loss: Callable[[Any], Tensor] | None = None, heard: Heard | None = None
 ) -> tuple[list[Extreme], list[LossRead]]:
     """The largest number of every call, as fp32 has it, and the type that the forward holds it in.
 
-    A model with calls in half precision runs a second time, its weights widened for the while. It is left as it was.
+    `heard` is what a forward has told already. A model with calls in half precision runs once more, its weights widened
+    for the while. It is left as it was.
     """
-    heard = _hear(module, inputs, loss, replay=False)
+    if heard is None:
+        hearing = Hearing(module)
+        hear(module, inputs, loss, hearing)
+        heard = hearing.heard
     largest = heard.largest
     if any(dtype in HALF for dtype in heard.dtypes.values()):
+        replay = Hearing(module, replay=True)
+        inert = {"__enter__": lambda mode: mode, "__exit__": lambda mode, *error: None}
         try:
-            with _wide_weights(module):
-                largest = largest | _hear(module, inputs, loss, replay=True).largest
+            with _wide_weights(module), swapped(torch.autocast, **inert):
+                hear(module, replaced(inputs, _wide), loss, replay)
+            largest = largest | replay.heard.largest
         except Exception:
             pass  # a kernel that takes nothing but half precision: what it gave is all that can be known
     found = [
@@ -130,22 +136,6 @@ def extremes(
         for key, dtype in heard.dtypes.items()
     ]
     return found, heard.losses
-
-
-def _hear(module: nn.Module, inputs: Inputs, loss: Callable[[Any], Tensor] | None, replay: bool) -> Heard:
-    args, kwargs = arguments(replaced(inputs, lambda x: _wide(x.clone()) if replay else x.clone()))
-    hearing = Hearing(module, replay)
-    inert = {"__enter__": lambda mode: mode, "__exit__": lambda mode, *error: None}
-    with preserved(module), torch.no_grad():
-        if replay:
-            with swapped(torch.autocast, **inert), hearing:
-                output = module(*args, **kwargs)
-                _ = None if loss is None else loss(output)
-        else:
-            with hearing:
-                output = module(*args, **kwargs)
-                _ = None if loss is None else loss(output)
-    return hearing.heard
 
 
 @contextmanager

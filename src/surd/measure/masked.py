@@ -216,7 +216,11 @@ class Scored:
     @property
     def square(self) -> bool:
         """As many queries as keys."""
-        return self.axis == self.scores.dim() - 1 and self.scores.dim() > 1 and self.scores.shape[-1] == self.scores.shape[-2]
+        return (
+            self.axis == self.scores.dim() - 1
+            and self.scores.dim() > 1
+            and self.scores.shape[-1] == self.scores.shape[-2]
+        )
 
     @property
     def seen(self) -> Bool[Tensor, "..."]:

@@ -2,10 +2,13 @@
 
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 
+import torch
 from torch import nn
 
+TORCH = str(Path(torch.__file__).parent)
 WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 """Parts of a path that wrappers add; nobody selects a site by them."""
 PREFIXES = ("base_model.model.", "module.")
@@ -49,13 +52,18 @@ class Names:
         return next((name for name in names if name.startswith(f"{path}.")), names[0])
 
     def here(self) -> Where:
-        """The innermost function on the stack whose first argument is a module of the model, whatever it calls it."""
+        """The innermost function on the stack whose first argument is a module of the model, whatever it calls it.
+
+        The line is the one outside of torch: that of a `Linear` is where somebody calls it.
+        """
         frame: FrameType | None = sys._getframe(1)
+        found: str | None = None
         while frame is not None:
             code = frame.f_code
             if code.co_argcount:
                 path = self._modules.get(id(frame.f_locals.get(code.co_varnames[0])))
-                if path is not None:
-                    return Where(path=path, file=code.co_filename, line=frame.f_lineno)
+                found = path if found is None else found
+                if path is not None and not code.co_filename.startswith(TORCH):
+                    return Where(path=found or "", file=code.co_filename, line=frame.f_lineno)
             frame = frame.f_back
-        return Where(path="", file="", line=0)
+        return Where(path=found or "", file="", line=0)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
-from surd.measure.calls import Fused, LookUp, Product, Projection, Seen, Size, Softmax, deviation, rms
+from surd.measure.calls import Fused, LookUp, Product, Projection, Residual, Seen, Size, Softmax, deviation, rms
 from surd.measure.gains import HIDDEN
 from surd.measure.graph import Origins, Place, comes_from, place_of, place_of_result, walk_back
 from surd.measure.heads import read_rows
@@ -34,6 +34,9 @@ class Notes:
         self.outputs: dict[Node, Place] = {}
         self.logits: list[Tensor] = []
         self.sizes: list[Size] = []
+        self.residuals: list[Residual] = []
+        self.normed: dict[Node, tuple[Where, Seen]] = {}
+        """What a norm read, by the node of what it returned, and where."""
         self.opaque: list[tuple[Where, str]] = []
         self._makers: dict[Node, str] = {}
         self._weights: dict[Node, tuple[Place, Softmax]] = {}
@@ -159,6 +162,7 @@ class Notes:
         if place is not None and place.node not in self.norms:
             self.offer(read)
             self.norms[place.node] = place
+            self.normed[place.node] = self.names.here(), self.see(read)
             self._size(Role.NORM, out, self.names.here())
 
     def output(self, out: Tensor, path: str) -> None:
@@ -175,10 +179,11 @@ class Notes:
         nodes = [(x.grad_fn, x) for x in sides if x.grad_fn is not None and self.is_live(x)]
         if len(nodes) != 2 or nodes[0][0] is nodes[1][0]:
             return False
-        (older, _), (newer, branch) = sorted(nodes, key=lambda pair: pair[0]._sequence_nr())
+        (older, carried), (newer, branch) = sorted(nodes, key=lambda pair: pair[0]._sequence_nr())
         if not comes_from(newer, older):
             return False
         here = self.names.here()
+        self.residuals.append(Residual(where=here, carried=older, value=carried.detach(), branch=newer))
         self._size(Role.BRANCH, branch, Where(path=self._makers.get(newer, here.path), file=here.file, line=here.line))
         return True
 
@@ -200,7 +205,9 @@ class Notes:
         """Notes a tensor as perhaps what enters the model. Returns the open look-ups that are behind it."""
         behind = self.origins.of(x.grad_fn)
         found = [lookup for lookup in self.lookups if lookup.open and lookup.place.node in behind]
-        found += [one for one in self.features if one.open and x.grad_fn is not None and comes_from(x.grad_fn, one.place.node)]
+        found += [
+            one for one in self.features if one.open and x.grad_fn is not None and comes_from(x.grad_fn, one.place.node)
+        ]
         for lookup in found:
             if x.grad_fn not in lookup.candidates and x.shape.numel() == lookup.place.shape.numel():
                 seen = self.see(x, keep=True)
@@ -236,6 +243,10 @@ class Notes:
             self.features.append(
                 LookUp(where=where, table=weight, ids=weight, token=False, turned=False, place=place, rows=rows)
             )
+
+    def weights_of(self, softmax: Softmax) -> Place | None:
+        """What a softmax returned; None outside of the graph."""
+        return next((place for place, call in self._weights.values() if call is softmax), None)
 
     def _softmaxes_of(self, x: Tensor) -> list[Softmax]:
         """Those that made a tensor of weights, give or take dropout and reshaping; of other tensors none."""

@@ -40,7 +40,9 @@ def embedded_difference(module: nn.Module, inputs: Inputs, table: str, multiplie
     if name is None or EMBEDDED not in signature.parameters:
         return None
     path = table.rpartition(".")[0]
-    holder = next((found for where, found in module.named_modules() if where == path or where.endswith(f".{path}")), None)
+    holder = next(
+        (found for where, found in module.named_modules() if where == path or where.endswith(f".{path}")), None
+    )
     if holder is None or holder is module:
         return None
     ids = kwargs.pop(name)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from surd.errors import SurdError
+from surd.measure.bare import read_bare
 from surd.measure.calls import Size
 from surd.measure.factors import read_attention
 from surd.measure.flow import read_flows, read_positions
@@ -61,6 +62,7 @@ def _trace(model: nn.Module, given: Inputs, loss: Loss | None) -> Trace:
             readings=tuple(readings),
             unseen=(*seen.unseen, *scales.unseen, *dark, *pathless),
             features=tuple(read_features(notes)),
+            bare=tuple(read_bare(notes)),
         )
 
 

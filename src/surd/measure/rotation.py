@@ -10,9 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from surd.measure.inputs import Inputs, arguments, replaced
 from surd.measure.naming import Names, display_path
-from surd.measure.restore import preserved
 
 HALF = (torch.bfloat16, torch.float16)
 FEWEST = 4
@@ -36,18 +34,14 @@ class Angles:
     """Empty where nothing is rounded."""
 
 
-def angles(module: nn.Module, inputs: Inputs) -> list[Angles]:
-    """Of every cos and sin that the forward computes from positions, and of every table of them that it keeps."""
-    hearing = _Hearing(module)
-    args, kwargs = arguments(replaced(inputs, lambda x: x.clone()))
-    with preserved(module), torch.no_grad(), hearing:
-        module(*args, **kwargs)
+def angles(module: nn.Module, hearing: "Rotations") -> list[Angles]:
+    """Of every cos and sin that a forward computed from positions, and of every table of them that the module keeps."""
     longest = _longest(module)
     found = [_computed(site, x, longest) for site, x in hearing.found.items()]
     return [*found, *_kept(module)]
 
 
-class _Hearing(TorchFunctionMode):
+class Rotations(TorchFunctionMode):
     """Notes what cos, sin and polar are computed of."""
 
     def __init__(self, module: nn.Module) -> None:

@@ -241,6 +241,19 @@ class Flow:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Bare:
+    """A layer that reads the stream without a norm."""
+
+    path: str
+    file: str
+    line: int
+    rms: float
+    """Of what it reads."""
+    usual: float
+    """Of what the layers behind norms read, their median."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Unseen:
     """Something that could not be looked at, and why."""
 
@@ -264,3 +277,5 @@ class Trace:
     unseen: tuple[Unseen, ...]
     features: tuple[Embedding, ...] = ()
     """What is made of inputs that are numbers before it enters the first block: rows are a layer's outputs here."""
+    bare: tuple[Bare, ...] = ()
+    """Layers that read the stream itself, where others read norms of it."""

@@ -4,15 +4,16 @@ A cross-entropy w · Σ_v y_v · (−ln p_v) has the gradient w · (M p − y) a
 target of mass M = Σ y. So the gradient is a line in p with slope w · M, but for the entry of the target itself.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
-from surd.measure.inputs import replaced
+from surd.measure.inputs import Inputs, arguments, replaced
+from surd.measure.restore import preserved
 
 FITS = 0.98
 """R² from which a gradient is that of a cross-entropy of these logits."""
@@ -24,8 +25,8 @@ class TargetWeights:
 
     weights: Float[Tensor, " positions"]
     """w · M of each position, in the order of the logits: 0 where the loss ignores it."""
-    spread: Float[Tensor, " positions"]
-    """The mass of y on each class that is not the target, as label smoothing puts it there, times w."""
+    pointed: Float[Tensor, " positions"]
+    """w times what the target itself has of y beyond any other class: 0 where only smoothing counts."""
     shape: tuple[int, ...]
     """Of the logits, without their classes."""
     value: float
@@ -86,6 +87,28 @@ def _read(
     if float(left) > (1 - FITS) * float(apart_g.square().sum().clamp(min=1e-30)) and float(left) > 1e-24:
         return None
     intercept = mean_g[:, 0] - slope * mean_p[:, 0]
-    return TargetWeights(weights=slope, spread=-intercept, shape=shape, value=float(value.detach().sum()))
+    line = slope[:, None] * p + intercept[:, None]
+    pointed = (line - gradient).gather(-1, target)[:, 0]
+    return TargetWeights(weights=slope, pointed=pointed, shape=shape, value=float(value.detach().sum()))
 
 
+def weights_of_loss(model: nn.Module, inputs: Inputs, loss: Callable[[Any], Tensor]) -> TargetWeights | None:
+    """Of a loss of what the model returns for these inputs, in eval mode."""
+    args, kwargs = arguments(replaced(inputs, lambda x: x.clone()))
+    with preserved(model), torch.no_grad():
+        return target_weights(model(*args, **kwargs), loss)
+
+
+def weights_of_labels(model: nn.Module, inputs: Mapping[str, Any], labels: Tensor) -> TargetWeights | None:
+    """Of the loss that a model itself computes from `labels`, at the logits that it returns beside it."""
+    kwargs = replaced(dict(inputs), lambda x: x.clone())
+    with preserved(model):
+        output = model(**kwargs, labels=labels)
+        loss, logits = getattr(output, "loss", None), getattr(output, "logits", None)
+        if not isinstance(loss, Tensor) or not isinstance(logits, Tensor) or loss.numel() != 1:
+            return None
+        (gradient,) = torch.autograd.grad(loss, [logits], allow_unused=True)
+    if gradient is None:
+        return None
+    flat = logits.detach().double().flatten(0, -2), gradient.double().flatten(0, -2)
+    return _read(*flat, tuple(logits.shape[:-1]), loss)

@@ -15,10 +15,8 @@ LIMIT = torch.finfo(torch.float16).max
 
 
 def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
-    try:
-        found, losses = extremes(evidence.module, evidence.inputs, evidence.subject.loss)
-    except Exception as error:
-        raise Unobserved(f"the forward raised {type(error).__name__}: {error}") from error
+    heard = evidence.heard[0].heard
+    found, losses = extremes(evidence.module, evidence.inputs, evidence.subject.loss, heard)
     if not found:
         raise Unobserved("the forward calls no product that torch's functions show")
     stated = evidence.declared.dtype
@@ -130,6 +128,13 @@ model.half()
     ),
     needs=Needs.PROBE,
     models=Models.BOTH,
-    follows=("attention-scale", "qk-norm-growth", "attention-logit-max", "embedding-scale", "residual-growth", "init-std"),
+    follows=(
+        "attention-scale",
+        "qk-norm-growth",
+        "attention-logit-max",
+        "embedding-scale",
+        "residual-growth",
+        "init-std",
+    ),
     look=look,
 )

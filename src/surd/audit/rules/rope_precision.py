@@ -12,10 +12,7 @@ NAME = "rope-precision"
 
 
 def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
-    try:
-        found = angles(evidence.module, evidence.inputs)
-    except Exception as error:
-        raise Unobserved(f"the forward raised {type(error).__name__}: {error}") from error
+    found = angles(evidence.module, evidence.heard[1])
     if not found:
         raise Unobserved("no table of cosines and sines, and none computed in the forward")
     healthy = threshold(NAME, "angle")

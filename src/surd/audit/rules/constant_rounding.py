@@ -1,0 +1,142 @@
+"""√d_model, or the declared factor, is rounded to another type than that of the training it comes from."""
+
+from collections.abc import Iterator
+
+import torch
+
+from surd.audit.evidence import Evidence
+from surd.audit.finding import Finding, Severity, Skipped, Unobserved
+from surd.audit.rule import Models, Needs, Rule
+from surd.audit.thresholds import threshold
+from surd.measure.sites import Embedding
+
+NAME = "constant-rounding"
+CLOSE = 0.005
+"""A factor further off is another factor."""
+
+
+def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
+    tables = [table for table in evidence.trace.embeddings if table.multiplier is not None]
+    if not tables:
+        raise Unobserved("no table of tokens was read whose rows enter times a factor")
+    for table in tables:
+        if table.dtype:
+            yield _widened(evidence, table)
+        yield from _rounded(evidence, table)
+
+
+def _rounded(evidence: Evidence, table: Embedding) -> Iterator[Finding]:
+    """What is multiplied by, beside the number that the reference multiplies by."""
+    assert table.multiplier is not None
+    stated = evidence.declared.embedding
+    exact = stated.value if stated else table.width**0.5
+    off = table.multiplier / exact - 1
+    healthy = threshold(NAME, "rounding")
+    if abs(off) > CLOSE or healthy.holds(abs(off)):
+        return
+    own = float(torch.tensor(exact, dtype=evidence.dtype))
+    if stated is not None and abs(table.multiplier / own - 1) < healthy.high / 5:
+        return  # the declared number, in the type of a model that has no other
+    source = stated.by if stated else f"arithmetic: √{table.width}"
+    yield Finding(
+        severity=Severity.WARNING if stated else Severity.NOTE,
+        site=table.site.name,
+        quantity="f / reference - 1",
+        measured=off,
+        expected=0.0,
+        low=-healthy.high,
+        high=healthy.high,
+        source=source,
+        message=f"rows are multiplied by {table.multiplier:.6g} where {source} has {exact:.6g}: {off:+.3%}, as rounding to "
+        "8 significant bits makes it",
+        mend=f"multiply by {exact:.6g} in the type in which the reference kept it: a number that was rounded in its "
+        "training stays rounded, and one that was not stays in fp32",
+        file=table.site.file,
+        line=table.site.line,
+    )
+
+
+def _widened(evidence: Evidence, table: Embedding) -> Finding:
+    """A factor in fp32 makes all that it touches fp32."""
+    stored = str(evidence.dtype).removeprefix("torch.")
+    return Finding(
+        severity=Severity.WARNING,
+        site=table.site.name,
+        quantity="type of what enters",
+        measured=table.dtype,
+        expected=stored,
+        source="google/gemma_pytorch#67; torch's promotion of types",
+        message=f"rows are stored as {stored} and enter as {table.dtype}: the factor is a tensor of {table.dtype} and widens "
+        "what it multiplies",
+        mend=f"keep the factor as a number, or convert it to {stored}",
+        file=table.site.file,
+        line=table.site.line,
+    )
+
+
+RULE = Rule(
+    name=NAME,
+    what="√d_model, or the declared factor, is rounded to another type than that of the training it comes from.",
+    why="bfloat16 keeps 8 significant bits: √3072 = 55.4256 becomes 55.5, +0.13 %; √5376 = 73.3212 becomes 73.5, +0.24 %; "
+    "the worst is 0.39 %. All that follows was trained with the one number, and each port that takes the other is off by "
+    "as much at every position.",
+    when="Between a model and its port or its next checkpoint. In a model that is trained as it stands either number will do.",
+    example="""
+import torch
+from torch import nn
+
+from surd.audit.declared import Declared, Stated
+from surd.audit.specimen import Encoder, encoder
+
+declared = Declared(embedding=Stated(48**0.5, "the training's code"))
+
+
+class Narrow(Encoder):
+    def embed(self, tokens):
+        rows = self.table(tokens) * torch.tensor(48**0.5).bfloat16().float()
+        return self.up(rows) + self.places[: tokens.shape[1]]
+
+
+torch.manual_seed(0)
+model = Narrow()
+model.load_state_dict(encoder().state_dict())
+model.table, model.up = nn.Embedding(500, 48, padding_idx=0), nn.Linear(48, 64, bias=False)
+nn.init.normal_(model.table.weight, std=48**-0.5)
+nn.init.xavier_uniform_(model.up.weight)
+with torch.no_grad():
+    model.table.weight[0] = 0
+""",
+    cure="""
+import torch
+from torch import nn
+
+from surd.audit.declared import Declared, Stated
+from surd.audit.specimen import Encoder, encoder
+
+declared = Declared(embedding=Stated(48**0.5, "the training's code"))
+
+
+class Narrow(Encoder):
+    def embed(self, tokens):
+        return self.up(self.table(tokens) * 48**0.5) + self.places[: tokens.shape[1]]
+
+
+torch.manual_seed(0)
+model = Narrow()
+model.load_state_dict(encoder().state_dict())
+model.table, model.up = nn.Embedding(500, 48, padding_idx=0), nn.Linear(48, 64, bias=False)
+nn.init.normal_(model.table.weight, std=48**-0.5)
+nn.init.xavier_uniform_(model.up.weight)
+with torch.no_grad():
+    model.table.weight[0] = 0
+""",
+    sources=(
+        "huggingface/transformers#29402: √3072 in bfloat16 and in fp32",
+        "huggingface/transformers#37109: 73.32 for 73.5",
+        "google/gemma_pytorch#67: a factor that widens what it multiplies",
+    ),
+    needs=Needs.PROBE,
+    models=Models.BOTH,
+    follows=(),
+    look=look,
+)

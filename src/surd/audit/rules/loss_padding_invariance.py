@@ -1,0 +1,120 @@
+"""The loss changes when padding is added or the batch is doubled: it is no mean over the real targets."""
+
+from collections.abc import Iterator
+
+import torch
+
+from surd.audit.evidence import Evidence
+from surd.audit.finding import Finding, Severity, Skipped
+from surd.audit.rule import Models, Needs, Rule
+from surd.audit.thresholds import threshold
+from surd.measure.target_weights import TargetWeights
+
+NAME = "loss-padding-invariance"
+CLOSE = 0.05
+"""How near to a count a sum of weights must be to be one; targets of another mass than 1 are another rule's."""
+
+
+def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
+    targets, padded = evidence.targets, evidence.padded
+    share = _share(targets, padded)
+    if share is None:
+        yield Skipped(site="padding", reason="the inputs hold no padding whose id is known: give a batch with some")
+    elif not threshold(NAME, "padding").holds(share) and _whole(targets, padded):
+        yield _finding(
+            Severity.FAULT,
+            "share of the loss that padding has",
+            share,
+            0.0,
+            f"{share:.1%} of the loss is that of padded positions, which then teach the model to predict padding",
+            "ignore padding in the loss: ignore_index, or a mask on every term of it, and divide by what is left",
+        )
+        return
+    counted, total = targets.counted, targets.total
+    if abs(total / counted - 1) < CLOSE and counted > 1:
+        yield _finding(
+            Severity.WARNING,
+            "loss of a doubled batch over that of the batch",
+            2.0,
+            1.0,
+            f"the loss is a sum over {counted:,} targets: it and its gradient grow with the batch",
+            "divide by the number of real targets of the whole accumulated batch",
+        )
+    elif abs(total - 1) > CLOSE:
+        yield _finding(
+            Severity.FAULT,
+            "sum of the weights of all targets",
+            total,
+            1.0,
+            f"the weights of {counted:,} targets sum to {total:.4g}: the loss depends on how much padding stands beside "
+            f"them (1/{total:.3g} = {1 / total:.3g} times as many positions as targets)",
+            "divide by the number of real targets, and not by that of all positions",
+        )
+
+
+def _share(targets: TargetWeights, padded: torch.Tensor | None) -> float | None:
+    """Of the weight at padding in all of it."""
+    if padded is None or not bool(padded.any()):
+        return None
+    return float(targets.weights[padded].sum() / targets.weights.sum())
+
+
+def _whole(targets: TargetWeights, padded: torch.Tensor | None) -> bool:
+    """Whether padding counts as a target, rather than only in the smoothed part of one."""
+    return padded is not None and bool((targets.pointed[padded] > 0.5 * targets.weights[padded]).any())
+
+
+def _finding(severity: Severity, quantity: str, measured: float, expected: float, message: str, mend: str) -> Finding:
+    return Finding(
+        severity=severity,
+        site=":loss",
+        quantity=quantity,
+        measured=measured,
+        expected=expected,
+        source="definition of a mean over real targets",
+        message=message,
+        mend=mend,
+    )
+
+
+_MODEL = """
+import torch
+import torch.nn.functional as F
+
+from surd.audit.specimen import encoder
+
+PADDING = 0
+tokens = torch.randint(1, 500, (6, 13), generator=torch.Generator().manual_seed(0))
+tokens[1::2, 9:] = PADDING
+model = torch.nn.Sequential(encoder(), torch.nn.Linear(64, 500))
+inputs = (tokens,)
+"""
+
+RULE = Rule(
+    name=NAME,
+    what="The loss counts padding, is a sum, or is divided by something else than the number of real targets.",
+    why="A mean over N real targets gives each the weight 1/N, and padding none. The gradient at the logits is w(p − y) for "
+    "a target of weight w, so the weights can be read from it: they sum to 1 whatever is padded and however large "
+    "the batch.",
+    when="In every batch of unequal lines: long padding makes the loss small and the gradient of real words with it. A sum "
+    "is right where the trainer divides by the targets of the whole accumulated batch; then say so with a baseline.",
+    example=f"""{_MODEL}
+
+def loss(logits):
+    return F.cross_entropy(logits.flatten(0, 1), tokens.flatten())
+""",
+    cure=f"""{_MODEL}
+
+def loss(logits):
+    return F.cross_entropy(logits.flatten(0, 1), tokens.flatten(), ignore_index=PADDING)
+""",
+    sources=(
+        "huggingface/transformers#7546: a smoothed loss that was a sum",
+        "k-tahiro/bert-summarizer#41: a smoothing loss that did not ignore padding",
+        "huggingface/transformers#34191: means over unequal micro-batches",
+    ),
+    needs=Needs.PROBE,
+    models=Models.BOTH,
+    follows=("double-softmax",),
+    look=look,
+)

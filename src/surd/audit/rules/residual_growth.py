@@ -1,0 +1,127 @@
+"""The residual stream grows from layer to layer, or leaves a pre-norm stack without a norm."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from surd.audit.evidence import Evidence
+from surd.audit.finding import Finding, Severity, Unobserved
+from surd.audit.rule import Models, Needs, Rule
+from surd.audit.thresholds import threshold
+from surd.measure.sites import Reading, Role
+
+NAME = "residual-growth"
+QUANTITY = "rms of the stream after the last block over that after the first"
+PRE_NORM = "Xiong et al. 2020 (arXiv 2002.04745), figure 1: a pre-norm stack ends in a norm"
+BLOCK = re.compile(r"^(.*?)\.?\b\d+(?:\.|$)")
+
+
+def look(evidence: Evidence) -> Iterator[Finding]:
+    towers = _towers(evidence)
+    if not towers:
+        raise Unobserved("no residual connection was seen")
+    grown = [one for name, sizes in towers.items() for one in _growth(name, sizes[Role.STREAM], sizes[Role.BRANCH])]
+    yield from grown
+    if not any(one.severity.fails for one in grown):  # a stream that explodes is too large for every reader
+        yield from _bare(evidence)
+
+
+def _towers(evidence: Evidence) -> Mapping[str, Mapping[Role, list[Reading]]]:
+    """Branches and streams by the stack of numbered blocks that they stand in, in the order of the forward."""
+    towers: dict[str, dict[Role, list[Reading]]] = {}
+    for reading in evidence.trace.readings:
+        if reading.site.role in (Role.BRANCH, Role.STREAM):
+            found = BLOCK.match(reading.site.path)
+            tower = towers.setdefault(found[1] if found else "", {Role.BRANCH: [], Role.STREAM: []})
+            tower[reading.site.role].append(reading)
+    return towers
+
+
+def _growth(tower: str, stream: list[Reading], branches: list[Reading]) -> Iterator[Finding]:
+    """A stream may outgrow a small table by branches of one size; where the branches grow with it, it explodes."""
+    healthy = threshold(NAME, "stream")
+    if len(stream) < 2 or not stream[0].rms:
+        return
+    growth = stream[-1].rms / stream[0].rms
+    if healthy.holds(growth):
+        return
+    half = max(1, len(branches) // 2)
+    early, late = (max(one.rms for one in part) for part in (branches[:half], branches[half:] or branches[-1:]))
+    with_it = early > 0 and not threshold(NAME, "branch").holds(late / early)
+    yield Finding(
+        severity=Severity.WARNING if with_it else Severity.NOTE,
+        site=stream[-1].site.name,
+        quantity=QUANTITY,
+        measured=growth,
+        expected=1.0,
+        high=healthy.high,
+        source=healthy.source,
+        message=f"the stream of {tower or 'the model'} grows {growth:.3g} times over {len(stream)} sums, from "
+        f"{stream[0].rms:.3g} to {stream[-1].rms:.3g}"
+        + (f"; what is added to it grows {late / early:.3g} times: every layer multiplies" if with_it else ""),
+        mend="give every branch a norm before it, or the stream one after every sum, and draw the last matrix of each "
+        "branch 1/√(2 · layers) times as large",
+        file=stream[-1].site.file,
+        line=stream[-1].site.line,
+    )
+
+
+def _bare(evidence: Evidence) -> Iterator[Finding]:
+    """Whoever reads the stream itself gets the sum of all layers, where the others get unit entries."""
+    healthy = threshold(NAME, "bare")
+    for one in evidence.trace.bare:
+        if one.usual and not healthy.holds(one.rms / one.usual):
+            yield Finding(
+                severity=Severity.WARNING,
+                site=one.path,
+                quantity="rms of what a layer reads over that of what layers behind norms read",
+                measured=one.rms / one.usual,
+                expected=1.0,
+                low=healthy.low,
+                high=healthy.high,
+                source=PRE_NORM,
+                message=f"{one.path} reads the residual stream without a norm, at an rms of {one.rms:.3g}, where the other "
+                f"layers read norms of it, at {one.usual:.3g}: the stack has no final norm",
+                mend="end the stack with a norm of the same kind, before whatever reads its output",
+                file=one.file,
+                line=one.line,
+            )
+
+
+RULE = Rule(
+    name=NAME,
+    what="The residual stream grows by orders of magnitude over the layers, or leaves a pre-norm stack as it is.",
+    why="Each block adds a branch. Behind a norm a branch has a size of its own, so the stream grows like √(blocks) at "
+    "most; without one it is as large as the stream, and n blocks grow it like cⁿ. The sum that leaves a pre-norm stack "
+    "has seen no norm: whoever reads it gets the size of all layers together.",
+    when="From the first step, and the more the deeper the stack. Growth beside a table of small entries does no harm where "
+    "every reader has its norm (Gemma): that is a note.",
+    example="""
+import torch
+from torch import nn
+
+from surd.audit.specimen import language_model
+
+model = language_model()
+for block in model.blocks:
+    block.attention_norm, block.feedforward_norm = nn.Identity(), nn.Identity()
+    for matrix in (block.attention.value, block.attention.out, block.feedforward.inner, block.feedforward.outer):
+        nn.init.normal_(matrix.weight, std=2.5 / matrix.in_features**0.5)
+""",
+    cure="""
+import torch
+from torch import nn
+
+from surd.audit.specimen import language_model
+
+model = language_model()
+""",
+    sources=(
+        "Radford et al. 2019: GPT-2 draws the outputs of branches 1/√(2 · layers) times as large",
+        "Xiong et al. 2020 (arXiv 2002.04745): pre-norm and post-norm at the start",
+        "Zhang et al. 2019 (arXiv 1901.09321): without norms, branches must begin smaller",
+    ),
+    needs=Needs.PROBE,
+    models=Models.UNTRAINED,
+    follows=("residual-path", "init-std"),
+    look=look,
+)

@@ -1,0 +1,100 @@
+"""Models of Keras as subjects of a check: a .keras file or a live model, with torch as the backend.
+
+Keras' layers are then torch modules. Opening a file runs no code that it may hold: Keras' safe mode stays on.
+"""
+
+import os
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from zipfile import is_zipfile
+
+import torch
+from torch import Tensor, nn
+
+from surd.audit.declared import NOTHING
+from surd.audit.subject import Subject, of_module
+from surd.errors import SurdError
+from surd.interchange.installed import installed
+from surd.measure.inputs import LENGTH, ROWS, SEED
+
+SIDE = 32
+"""Of an image whose size a model leaves open."""
+
+
+def of_file(path: Path, inputs: Any, loss: Any, trained: bool | None) -> Subject:
+    """A model saved by `model.save("name.keras")`."""
+    if not is_zipfile(path):
+        raise SurdError(f"{path}: not a .keras file, which is a zip archive; save it with model.save(NAME.keras)")
+    keras = _keras(str(path))
+    try:
+        model = keras.saving.load_model(str(path), compile=False, safe_mode=True)
+    except Exception as error:  # whatever Keras says of classes it does not know, lambdas, or broken weights
+        text = " ".join(str(error).split())[:300]
+        raise SurdError(
+            f"{path}: Keras cannot open it: {text}. A model with classes of your own is opened by your own code: "
+            "surd check package.module:factory"
+        ) from None
+    return live(model, inputs, loss, trained, str(path))
+
+
+def live(model: Any, inputs: Any, loss: Any, trained: bool | None, name: str = "") -> Subject:
+    """A model in memory."""
+    keras = _keras(name or "the model")
+    if not isinstance(model, nn.Module):
+        raise SurdError(
+            f"{name or 'the model'}: a {type(model).__name__} of Keras on the backend {keras.backend.backend()}; "
+            f"{NEEDED}"
+        )
+    given = inputs if inputs is not None else _inputs(model)
+    return of_module(model, given, loss, NOTHING, trained, name or str(model.name))
+
+
+NEEDED = "check reads Keras on torch: set KERAS_BACKEND=torch before Keras is imported, and open the saved model again"
+
+
+def _keras(name: str) -> Any:
+    if installed("keras") is None:
+        raise SurdError(f"{name}: a model of Keras; to open it, install the library: pip install keras")
+    os.environ.setdefault("KERAS_BACKEND", "torch")  # read when Keras is imported
+    keras = import_module("keras")
+    if keras.backend.backend() != "torch":
+        raise SurdError(f"{name}: Keras runs on {keras.backend.backend()} here; {NEEDED}")
+    return keras
+
+
+def _inputs(model: Any) -> tuple[Any, ...] | None:
+    """One batch for each of the model's inputs, as its graph or its first call says; None where it says nothing."""
+    wanted = getattr(model, "inputs", None)
+    if not wanted:
+        return None
+    given = [_batch(one, number, _vocabulary(model)) for number, one in enumerate(wanted)]
+    structure = getattr(model, "_inputs_struct", None)
+    if isinstance(structure, dict) and len(structure) == len(given):
+        return (dict(zip(structure, given, strict=True)),)
+    return (given[0],) if len(given) == 1 else (given,)
+
+
+def _batch(wanted: Any, number: int, vocabulary: int | None) -> Tensor:
+    """Tokens for a table, else normal numbers; sizes that are left open are those of a probe."""
+    free = [LENGTH] if len(wanted.shape) < 4 else [SIDE] * (len(wanted.shape) - 2)
+    shape = [ROWS, *(size if size is not None else free[min(i, len(free) - 1)] for i, size in enumerate(wanted.shape[1:]))]
+    generator = torch.Generator().manual_seed(SEED + number)
+    integer = "int" in str(wanted.dtype)
+    if vocabulary is not None and (integer or len(shape) == 2):
+        low = 1 if vocabulary > 1 else 0  # 0 mostly stands for padding
+        tokens = torch.randint(low, vocabulary, shape, generator=generator)
+        return tokens if integer else tokens.float()
+    return torch.randn(shape, generator=generator)
+
+
+def _vocabulary(model: Any) -> int | None:
+    """Rows of the smallest table of tokens; those of positions are mostly as long as a text."""
+    rows = sorted(int(layer.input_dim) for layer in _layers(model) if hasattr(layer, "input_dim"))
+    return rows[0] if rows else None
+
+
+def _layers(model: Any) -> Iterator[Any]:
+    """All layers, those within others too."""
+    return iter(getattr(model, "_flatten_layers", lambda: ())())

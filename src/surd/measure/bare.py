@@ -1,0 +1,33 @@
+"""Bare: who reads a residual stream as it is, in a stack whose other layers read norms of it."""
+
+from statistics import median
+
+from surd.measure.graph import walk_back
+from surd.measure.notes import Notes
+from surd.measure.sites import Bare, Role
+
+OTHERS = 2
+"""Layers that must read norms before one that does not is odd."""
+
+
+def read_bare(notes: Notes) -> list[Bare]:
+    """In the order of the forward; none in a model that has no such norms, or only norms after its sums."""
+    places = [size.seen.place for size in notes.sizes if size.site.role is Role.STREAM]
+    streams = {place.node: place for place in places if place is not None}
+    stops = {**notes.norms, **streams, **{node: one.place for node, one in notes.projections.items()}}
+    normed, bare = [], []
+    for projection in notes.projections.values():
+        if projection.read.place is None:
+            continue
+        met = set(walk_back([projection.read.place.node], stops)[0])
+        if met and met <= notes.norms.keys():
+            normed.append(projection)
+        elif met and met <= streams.keys():
+            bare.append(projection)
+    if len(normed) < max(OTHERS, len(bare)):
+        return []
+    usual = median(one.read.rms for one in normed)
+    return [
+        Bare(path=one.where.path, file=one.where.file, line=one.where.line, rms=one.read.rms, usual=usual)
+        for one in bare
+    ]

@@ -1,0 +1,245 @@
+"""Layout: from which tokens the queries, keys and values of one head come, and over which axis its weights add up.
+
+A head of n keys must hold slices of n different tokens, and what an output position is made of must have been asked by
+its own token. Both are read by pulling one entry back through views and transposes: what is not reached gets an exact
+zero, in any style of writing, with any mask and any order of axes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from surd.measure.calls import Fused, Product, Projection, Seen, Softmax
+from surd.measure.factors import products_behind
+from surd.measure.gains import pull, signs
+from surd.measure.graph import Place, Stops, walk_back
+from surd.measure.notes import Notes
+from surd.measure.sites import Role, Site
+
+MIXED = "an entry of a query or key depends on several tokens: no layout can be read"
+NO_WAY = "no projection of activations lies behind query and key"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Of one attention; a number is None where it could not be read, as `reason` says."""
+
+    site: Site
+    keys: int | None = None
+    """How many keys the last row sees."""
+    key_tokens: int | None = None
+    """From how many different tokens they come."""
+    value_tokens: int | None = None
+    asking: int | None = None
+    """How many tokens asked for what the output projection reads at one token: 1."""
+    astray: bool = False
+    """It was one token, but another one."""
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowSums:
+    """Sums of a softmax's weights over the keys that are mixed: 1 each."""
+
+    site: Site
+    mean: float
+    std: float
+    axis: int
+    """Over which the softmax ran."""
+    mixed: int
+    """Over which values are mixed."""
+    by_hand: bool = False
+
+
+def read_layouts(notes: Notes) -> list[Layout]:
+    """Every attention, in order; softmaxes over something else are left out."""
+    found = []
+    mixes = [_mix(call) for call in notes.attention]
+    stops = {mix.place.node: mix.place for mix in mixes if mix is not None and mix.place is not None}
+    for call, mix in zip(notes.attention, mixes, strict=True):
+        operands = _operands(notes, call)
+        if operands is not None:
+            found.append(_layout(notes, call, operands, mix, stops))
+    return found
+
+
+def read_row_sums(notes: Notes) -> list[RowSums]:
+    """Of every softmax of a product whose weights mix something, and of those that are written out as exp and sum."""
+    found = []
+    for call in notes.attention:
+        if isinstance(call, Softmax) and call.mixed and products_behind(notes, call):
+            weights, mix = notes.weights_of(call), call.mixed[0][1].place
+            if weights is not None and mix is not None:
+                sums = _sums(_site(call), weights, mix, torch.softmax(call.values.double(), call.axis), call.axis)
+                found += [sums] if sums is not None else []
+    for product in notes.products.values():
+        found += [] if product.mixes else _by_hand(notes, product)
+    return found
+
+
+def _operands(notes: Notes, call: Fused | Softmax) -> tuple[Seen, Seen, Seen | None] | None:
+    if isinstance(call, Fused):
+        return call.query, call.key, call.value
+    products = products_behind(notes, call)
+    if not products:
+        return None
+    return products[0].left, products[0].right, call.mixed[0][0] if call.mixed else None
+
+
+def _mix(call: Fused | Softmax) -> Seen | None:
+    if isinstance(call, Fused):
+        return call.mix
+    return call.mixed[0][1] if call.mixed else None
+
+
+def _layout(
+    notes: Notes,
+    call: Fused | Softmax,
+    operands: tuple[Seen, Seen, Seen | None],
+    mix: Seen | None,
+    mixes: Stops,
+) -> Layout:
+    site = _site(call)
+    query, key, value = operands
+    if mix is None or mix.place is None or query.place is None or key.place is None:
+        return Layout(site=site, reason="what the weights mix was not seen")
+    last = torch.zeros(mix.shape, dtype=mix.place.dtype, device=mix.place.device)
+    last.view(-1)[-1] = 1
+    reached = None if value is None or value.place is None else pull(mix.place, value.place, last)
+    # One entry of the mix adds up one entry of every value that its row sees.
+    keys = None if reached is None else int((reached != 0).sum())
+    asking, astray = _asking(notes, mix.place, query.place, mixes)
+    key_tokens, value_tokens = (_tokens_of_row(notes, mix.place, operand, last) for operand in (key, value))
+    return Layout(
+        site=site,
+        keys=keys,
+        key_tokens=key_tokens,
+        value_tokens=value_tokens,
+        asking=asking,
+        astray=astray,
+        reason=MIXED if asking is None and (keys is None or (key_tokens is None and value_tokens is None)) else "",
+    )
+
+
+def _tokens_of_row(notes: Notes, mix: Place, operand: Seen | None, vector: Tensor) -> int | None:
+    """From how many tokens the keys (or values) come that one row of weights sees."""
+    reached = None if operand is None or operand.place is None else pull(mix, operand.place, vector)
+    if operand is None or operand.place is None or reached is None or not bool((reached != 0).any()):
+        return None
+    return _count(notes, operand.place, reached != 0)
+
+
+def _count(notes: Notes, operand: Place, support: Tensor) -> int | None:
+    """Tokens behind some entries of an operand; None where a single entry already depends on several."""
+    tokens = _tokens(notes, operand, signs(operand) * support)
+    one = torch.zeros(support.shape, dtype=operand.dtype, device=operand.device)
+    one[tuple(support.nonzero()[-1])] = 1
+    single = _tokens(notes, operand, one)
+    if tokens is None or single is None or int(single.sum()) != 1:
+        return None
+    return int(tokens.sum())
+
+
+def _asking(notes: Notes, mix: Place, query: Place, mixes: Stops) -> tuple[int | None, bool]:
+    """How many tokens asked for what the output projection reads at its last token; whether it was another one."""
+    projection = _output_projection(notes, mix, mixes)
+    if projection is None or projection.read.place is None:
+        return None, False
+    read = projection.read.place
+    axis = _feature_axis(projection)
+    if axis is None:
+        return None, False
+    drawn = signs(read).movedim(axis, -1)
+    flat = torch.zeros_like(drawn).reshape(-1, drawn.shape[-1])
+    flat[-1] = drawn.reshape(flat.shape)[-1]
+    asked = pull(read, query, flat.view(drawn.shape).movedim(-1, axis))
+    if asked is None or not bool((asked != 0).any()):
+        return None, False
+    count = _count(notes, query, asked != 0)
+    tokens = _tokens(notes, query, signs(query) * (asked != 0))
+    if count is None or tokens is None:
+        return None, False
+    return count, count == 1 and len(tokens) == len(flat) and not bool(tokens[-1])
+
+
+def _output_projection(notes: Notes, mix: Place, mixes: Stops) -> Projection | None:
+    """The first projection that reads the mix, and nothing projected since."""
+    stops = {**{node: one.place for node, one in notes.projections.items()}, **notes.origins.places, **mixes}
+    for projection in notes.projections.values():
+        place = projection.read.place
+        if place is not None and mix.node in walk_back([place.node], stops)[0]:
+            return projection
+    return None
+
+
+def _tokens(notes: Notes, operand: Place, vector: Tensor) -> Tensor | None:
+    """Which tokens, of those that the projections behind an operand read, a vector on it depends on."""
+    stops = {node: one.place for node, one in notes.projections.items()}
+    met, _ = walk_back([operand.node], {**stops, **notes.origins.places})
+    found: Tensor | None = None
+    for node in met:
+        projection = notes.projections.get(node)
+        place = notes.origins.places[node] if projection is None else projection.read.place
+        axis = -1 if projection is None else _feature_axis(projection)
+        if place is None or axis is None:
+            continue
+        pulled = pull(operand, place, vector)
+        if pulled is None:
+            continue
+        touched = (pulled != 0).any(axis).flatten()
+        if found is not None and found.shape != touched.shape:
+            return None
+        found = touched if found is None else found | touched
+    return found
+
+
+def _feature_axis(projection: Projection) -> int | None:
+    """The axis of what a projection reads that it sums over; convolutions have it behind the rows."""
+    shape, weight = projection.read.shape, projection.weight
+    if weight is None or shape[-1] in weight.shape:
+        return -1
+    if weight.dim() == len(shape) and weight.dim() > 2 and shape[1] == weight.shape[1]:
+        return 1
+    return -2 if len(shape) > 1 and shape[-2] in weight.shape else None
+
+
+def _sums(site: Site, weights: Place, mix: Place, values: Tensor, axis: int, by_hand: bool = False) -> RowSums | None:
+    """None where it cannot be told over which axis one entry of the mix adds up."""
+    last = torch.zeros(mix.shape, dtype=mix.dtype, device=mix.device)
+    last.view(-1)[-1] = 1
+    reached = pull(mix, weights, last)
+    if reached is None or reached.shape != values.shape:
+        return None
+    where = (reached != 0).nonzero()
+    varying = [one for one in range(reached.dim()) if len(where) and len(where[:, one].unique()) > 1]
+    if len(varying) != 1:
+        return None
+    sums = values.double().sum(varying[0])
+    sums = sums[sums.isfinite()]
+    if not sums.numel():
+        return None
+    std = float(sums.std(unbiased=False)) if sums.numel() > 1 else 0.0
+    return RowSums(site=site, mean=float(sums.mean()), std=std, axis=axis, mixed=varying[0], by_hand=by_hand)
+
+
+def _by_hand(notes: Notes, product: Product) -> Sequence[RowSums]:
+    """A product with what exp made of a product: a softmax without a name."""
+    stops = {node: one.place for node, one in notes.products.items() if one is not product}
+    stops |= {**{node: one.place for node, one in notes.projections.items()}, **notes.origins.places}
+    for side in (product.left, product.right):
+        if side.place is None or side.value is None or side.place.node is product.place.node:
+            continue
+        met, passed = walk_back([side.place.node], stops)
+        if any(node in notes.products for node in met) and any(
+            node.name().startswith("ExpBackward") for node in passed
+        ):
+            site = Site(path=product.where.path, role=Role.SCORE, file=product.where.file, line=product.where.line)
+            sums = _sums(site, side.place, product.place, side.value, -1, by_hand=True)
+            return [] if sums is None else [sums]
+    return []
+
+
+def _site(call: Fused | Softmax) -> Site:
+    return Site(path=call.where.path, role=Role.SCORE, file=call.where.file, line=call.where.line)

@@ -1,0 +1,54 @@
+"""Streams: what residual connections carry past a branch: the stream itself, or only a norm of it."""
+
+from dataclasses import dataclass
+
+from surd.measure.calls import Residual
+from surd.measure.graph import Place, walk_back
+from surd.measure.notes import Notes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Carried:
+    """One residual connection."""
+
+    path: str
+    """The module that adds."""
+    file: str
+    line: int
+    error: float
+    """Of what is carried against the stream, ‖carried - stream‖ / ‖stream‖, where it is a norm of it."""
+    normed: bool
+    """What is carried is the output of a norm that stands in the module that adds, and the branch reads it too."""
+    pre: bool
+    """The branch begins with a norm of its own of what is carried."""
+
+
+def read_carried(notes: Notes) -> list[Carried]:
+    """Every residual connection, in the order of the calls; needs notes with values."""
+    return [_carried(notes, residual) for residual in notes.residuals]
+
+
+def _carried(notes: Notes, residual: Residual) -> Carried:
+    carried = notes.norms.get(residual.carried)
+    others: dict = {node: place for node, place in notes.norms.items() if node is not residual.carried}
+    met, _ = walk_back([residual.branch], {**others, residual.carried: carried or _nowhere(notes)})
+    normed, error = False, 0.0
+    if residual.carried in notes.normed:
+        where, read = notes.normed[residual.carried]
+        own = residual.carried in met and read.shape == residual.value.shape
+        normed = own and _inside(where.path, residual.where.path)
+        if normed and read.value is not None:
+            value = read.value.double()
+            error = float((residual.value.double() - value).norm() / value.norm().clamp(min=1e-30))
+    where = residual.where
+    pre = residual.carried not in met and any(node in notes.norms for node in met)
+    return Carried(path=where.path, file=where.file, line=where.line, error=error, normed=normed, pre=pre)
+
+
+def _nowhere(notes: Notes) -> Place:
+    """Where a walk stops matters here, not the place: any will do."""
+    return next(iter(notes.beginnings.values()))
+
+
+def _inside(path: str, block: str) -> bool:
+    return not block or path.startswith(f"{block}.")
