@@ -1,4 +1,4 @@
-"""What `import surd` offers: `load` a run and use it, `train` one, and of any model a `ledger` of scales or a `check`."""
+"""What `import surd` offers: `load` a run, `train` one, and of any model a `ledger` of its scales, or a `check`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

@@ -6,24 +6,31 @@ from inspect import signature
 from typing import Any
 
 import torch
+from jaxtyping import Bool
 from torch import Tensor, nn
 
 from surd.audit.declared import Declared
 from surd.audit.finding import Unobserved
 from surd.audit.heads import Heads, head_values
 from surd.audit.subject import Subject
+from surd.audit.theirs import theirs
 from surd.audit.weights import Weights
 from surd.errors import SurdError
 from surd.measure.drawn import is_drawn
 from surd.measure.extremes import Hearing
 from surd.measure.hearing import hear
 from surd.measure.inputs import Inputs, arguments, build_inputs, replaced, tensors
+from surd.measure.mixing import Mixing, observe
 from surd.measure.probe import probe, unwrapped
 from surd.measure.restore import preserved
 from surd.measure.rotation import Rotations
 from surd.measure.sites import Attention, Head, Trace
-from surd.measure.temperature import Temperatures
 from surd.measure.target_weights import TargetWeights, weights_of_labels, weights_of_loss
+from surd.measure.temperature import Temperatures
+
+
+IGNORED = -100
+"""A label that is no target, to torch and to Hugging Face's library."""
 
 
 class Evidence:
@@ -107,9 +114,7 @@ class Evidence:
     def head(self) -> Head:
         """The pre-softmax projection."""
         if self.trace.head is None:
-            raise Unobserved(
-                "no head was seen: no output as wide as a table of tokens comes from one projection"
-            )
+            raise Unobserved("no head was seen: no output as wide as a table of tokens comes from one projection")
         return self.trace.head
 
     @cached_property
@@ -138,10 +143,7 @@ class Evidence:
         if loss is not None:
             found = weights_of_loss(self.module, self.inputs, loss)
         elif "labels" in signature(self.module.forward).parameters and isinstance(self.inputs, Mapping):
-            shape = self.logits.shape
-            labels = torch.randint(shape[-1], shape[:-1], generator=torch.Generator().manual_seed(3))
-            labels[1::2, shape[1] // 2 :] = -100  # what every loss of that library ignores
-            found = weights_of_labels(self.module, self.inputs, labels.to(self.logits.device))
+            found = weights_of_labels(self.module, self.inputs, self._labels)
         else:
             raise SurdError("no loss was given")
         if found is None:
@@ -149,17 +151,25 @@ class Evidence:
         return found
 
     @cached_property
+    def _labels(self) -> Tensor:
+        """Random ones; what is to be ignored at the end of every other row, in the writing of Hugging Face's library."""
+        shape = self.logits.shape[:-1]
+        labels = torch.randint(self.logits.shape[-1], shape, generator=torch.Generator().manual_seed(3))
+        labels[1::2, shape[1] // 2 :] = IGNORED
+        return labels.to(self.logits.device)
+
+    @cached_property
     def padded(self) -> Tensor | None:
         """Which positions of the loss are padding and are followed by padding, so that no target stands there."""
+        if self.subject.loss is None:
+            return _with_next(self._labels == IGNORED) if len(self._labels) > 1 else None
         tables = [x for x in self.module.modules() if isinstance(x, nn.Embedding) and x.padding_idx is not None]
         stated = self.declared.padding
         padding = stated.value if stated is not None else tables[0].padding_idx if tables else None
         ids = [x for x in tensors(self.inputs) if x.dtype in (torch.int32, torch.int64) and x.dim() == 2]
-        fit = [x for x in ids if tuple(x.shape) == self.targets.shape]
-        if padding is None or not fit:
-            return None
-        here = fit[-1] == padding
-        return (here & torch.cat([here[:, 1:], here[:, -1:]], 1)).flatten()
+        # A mask of ones and zeros has the shape of the tokens, and is none of them.
+        fit = [x for x in ids if tuple(x.shape) == self.targets.shape and int(x.max()) > 1]
+        return None if padding is None or not fit else _with_next(fit[-1] == padding)
 
     @cached_property
     def heard(self) -> tuple[Hearing, Rotations, Temperatures]:
@@ -170,6 +180,11 @@ class Evidence:
         except Exception as error:
             raise Unobserved(f"the forward raised {type(error).__name__}: {error}") from error
         return listeners
+
+    @cached_property
+    def mixing(self) -> Mixing:
+        """What positions, heads and rows of the batch pass to each other in one forward."""
+        return once(self.shared, "mixing", lambda: observe(self.module, self.inputs, self.subject.loss))
 
     def run(self, inputs: Inputs | None = None) -> list[Tensor]:
         """The tensors that one forward returns, in eval mode and without a graph; the model stays as it was."""
@@ -182,6 +197,11 @@ class Evidence:
                 raise Unobserved(f"the forward raised {type(error).__name__}: {error}") from error
 
 
+def _with_next(here: Bool[Tensor, "batch length"]) -> Bool[Tensor, " positions"]:
+    """Where something is, and is at the next place too: a loss may look one place ahead."""
+    return (here & torch.cat([here[:, 1:], here[:, -1:]], 1)).flatten()
+
+
 def once(shared: dict[str, Any], name: str, make: Any) -> Any:
     """The value that was made before, or the reason it could not be, without trying again."""
     if name not in shared:
@@ -189,6 +209,10 @@ def once(shared: dict[str, Any], name: str, make: Any) -> Any:
             shared[name] = make()
         except SurdError as error:
             shared[name] = Unobserved(str(error))
+        except Exception as error:
+            if (reason := theirs(error)) is None:
+                raise
+            shared[name] = Unobserved(reason)
     if isinstance(shared[name], Unobserved):
         raise shared[name]
     return shared[name]

@@ -9,6 +9,7 @@ from surd.audit.heads import Heads
 from surd.audit.ledger import Line, lines
 from surd.audit.rule import Models, Needs, Rule, named, names, refuse_unknown
 from surd.audit.subject import Subject
+from surd.audit.theirs import theirs
 from surd.measure.sites import Trace
 
 ORDER = tuple(Severity)
@@ -106,6 +107,10 @@ def _look(rule: Rule, evidence: Evidence) -> tuple[list[Finding], list[Skipped]]
                 found.append(one.at(rule.name))
     except Unobserved as reason:
         dark.append(Skipped(rule=rule.name, reason=str(reason)))
+    except Exception as error:
+        if (raised := theirs(error)) is None:
+            raise
+        dark.append(Skipped(rule=rule.name, reason=raised))
     if said := evidence.declared.released.get(rule.name):
         found = [
             replace(one, severity=Severity.DECLARED, message=f"{one.message} As released: {said}.")
@@ -113,17 +118,17 @@ def _look(rule: Rule, evidence: Evidence) -> tuple[list[Finding], list[Skipped]]
             else one
             for one in found
         ]
-    return _merged(found), dark
+    return merged(found), dark
 
 
-def _merged(found: Sequence[Finding]) -> list[Finding]:
+def merged(found: Sequence[Finding]) -> list[Finding]:
     """One finding for places that differ in nothing but where they are."""
-    merged: dict[tuple, Finding] = {}
+    one_each: dict[tuple, Finding] = {}
     for one in found:
         key = (one.rule, one.severity, one.quantity, _digits(one.measured), _digits(one.expected), one.mend)
-        before = merged.get(key)
-        merged[key] = one if before is None else replace(before, sites=(*before.sites, *one.sites))
-    return list(merged.values())
+        before = one_each.get(key)
+        one_each[key] = one if before is None else replace(before, sites=(*before.sites, *one.sites))
+    return list(one_each.values())
 
 
 def _digits(value: object) -> object:

@@ -20,8 +20,8 @@ def refuse_numberless(weights: Weights) -> None:
             continue
         if wrong := _not_finite(weights.tensor(name)):
             raise SurdError(
-                f"{name}: {wrong} of its {weights.shape(name).numel():,} numbers are NaN or infinite, and whatever they "
-                "touch is; restore the weights from before, or draw them again"
+                f"{name}: {wrong} of its {weights.shape(name).numel():,} numbers are NaN or infinite, and all "
+                "that they touch is; restore the weights from before, or draw them again"
             )
 
 

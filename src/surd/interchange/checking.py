@@ -35,11 +35,10 @@ def _refuse_blind(report: Report, subject: Subject) -> None:
         return
     if report.blind:
         raise SurdError(f"{subject.name}: {report.blind}")
-    if report.trace is not None and _without_attention(report.trace):
+    if report.trace is not None and subject.declared.family is None and _without_attention(report.trace):
         raise SurdError(f"{subject.name}: no attention was found: {LOOKED_FOR}")
 
 
 def _without_attention(trace: Trace) -> bool:
-    """Neither attention, nor a table of tokens, nor anything that joins positions."""
-    joins = any(flow.sees_earlier or flow.sees_later for flow in trace.flows)
-    return not trace.attention and not trace.embeddings and not joins
+    """Neither attention nor anything else that joins positions."""
+    return not trace.attention and not any(flow.sees_earlier or flow.sees_later for flow in trace.flows)

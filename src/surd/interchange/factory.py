@@ -1,4 +1,4 @@
-"""Factories: `package.module:name`, a function of the user's that makes the model; the only code of theirs that runs."""
+"""Factories: `package.module:name`, a function of the user's that makes the model; no other code of theirs runs."""
 
 import inspect
 import sys
@@ -85,7 +85,9 @@ def _parts(name: str, result: Any) -> tuple[Any, Any, Any]:
         raise SurdError(f"{name}: expected {EXPECTED}; it returned {f'({kinds})' if len(parts) != 1 else kinds}")
     model, example, loss = (*parts, None, None)[:3]
     if loss is not None and not callable(loss):
-        raise SurdError(f"{name}: expected a loss to be a function of what the module returns; found a {type(loss).__name__}")
+        raise SurdError(
+            f"{name}: expected a loss to be a function of what the module returns; found a {type(loss).__name__}"
+        )
     return model, example, loss
 
 

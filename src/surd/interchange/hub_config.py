@@ -129,9 +129,9 @@ def quiet() -> Generator[None]:
     """Inside, the library is silent and no hub is asked, whatever its settings say."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        constants = import_module("huggingface_hub.constants") if installed("huggingface_hub") else None
+        constants: Any = import_module("huggingface_hub.constants") if installed("huggingface_hub") else None
         before = getattr(constants, "HF_HUB_OFFLINE", None)
-        logging = import_module("transformers.utils.logging")
+        logging: Any = import_module("transformers.utils.logging")
         verbosity = logging.get_verbosity()
         if constants is not None:
             constants.HF_HUB_OFFLINE = True

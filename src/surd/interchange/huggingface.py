@@ -13,11 +13,13 @@ import torch
 from torch import nn
 
 from surd.audit.declared import Declared, Stated
+from surd.audit.file_weights import INDEX, FileWeights
 from surd.audit.subject import Subject, of_module
 from surd.errors import SurdError
 from surd.interchange.hub_config import NAME, configuration, first_line, quiet, read_config, transformers
-from surd.interchange.hub_weights import Files, weights_in
+from surd.interchange.hub_weights import most_common, reported, weights_in
 from surd.interchange.memory import available
+from surd.interchange.opening import listed
 from surd.interchange.stated import declared, ties
 
 SEED = 0
@@ -44,15 +46,16 @@ def of_folder(
     files = weights_in(folder)
     if files is not None and (method := _packed(raw)) and not static:
         raise SurdError(
-            f"{folder}: its weights are quantised ({method}), and check runs plain ones; --static reads them as they lie"
+            f"{folder}: its weights are quantised ({method}), and check runs plain ones; --static reads them"
+            " as they lie"
         )
     config = configuration(raw, folder)
     kind = _class(config, raw, folder)
-    said = _declared(config, kind.__name__, folder, files)
+    said = _declared(config, kind.__name__, folder)
     notes = _notes(raw, kind.__name__)
     if static and files is not None:
         return _open_files(folder, files, said, trained, notes)
-    dtype = (files.dtype() if files else None) or torch.float32
+    dtype = (most_common(files) if files else None) or torch.float32
     size = _size(kind, config, dtype, folder)
     if (needed := size.bytes + BESIDE) > (memory := available()):
         if files is None:
@@ -80,8 +83,9 @@ def _class(config: Any, raw: Mapping[str, Any], folder: Path) -> type[nn.Module]
     with quiet():
         for name in named if isinstance(named, list) else ():
             found = getattr(library, name, None) if isinstance(name, str) and name.isidentifier() else None
-            if isinstance(found, type) and issubclass(found, library.PreTrainedModel) and found.config_class is not None:
-                if isinstance(config, found.config_class):
+            if isinstance(found, type) and issubclass(found, library.PreTrainedModel):
+                fits = found.config_class is not None and isinstance(config, found.config_class)
+                if fits:
                     return found
         for auto in AUTO:
             mapping = getattr(library, auto)._model_mapping
@@ -113,9 +117,9 @@ def _built(kind: Any, config: Any, folder: Path) -> nn.Module:
             raise SurdError(f"{folder / NAME}: {kind.__name__} cannot be built from it: {first_line(error)}") from None
 
 
-def _loaded(kind: Any, config: Any, files: Files, dtype: torch.dtype) -> tuple[nn.Module, list[str]]:
+def _loaded(kind: Any, config: Any, files: FileWeights, dtype: torch.dtype) -> tuple[nn.Module, list[str]]:
     """With the folder's weights, and remarks on what did not fit. The loader is handed tensors, never a path."""
-    tensors = files.tensors()
+    tensors = {name: files.tensor(name) for name in files.names()}
     with quiet(), torch.random.fork_rng([]):
         torch.manual_seed(SEED)
         try:
@@ -124,28 +128,26 @@ def _loaded(kind: Any, config: Any, files: Files, dtype: torch.dtype) -> tuple[n
             )
         except Exception as error:
             raise SurdError(
-                f"{files.folder}: its weights do not fit a {kind.__name__} of its {NAME}: {first_line(error)}"
+                f"{files.path}: its weights do not fit a {kind.__name__} of its {NAME}: {first_line(error)}"
             ) from None
-    kinds = {"missing_keys": "not in the files, so still random", "unexpected_keys": "in the files, but unknown to the model"}
+    kinds = {"missing_keys": "not in the files, so still random", "unexpected_keys": "in the files, but unknown to it"}
     found = {text: sorted(map(str, about.get(key) or ())) for key, text in kinds.items()}
-    return model.eval(), [f"{len(names)} tensors {text}: {', '.join(names[:3])}" for text, names in found.items() if names]
+    return model.eval(), [f"{len(names)} tensors {text}: {listed(names, 3)}" for text, names in found.items() if names]
 
 
 def _open_files(
-    folder: Path, files: Files, said: Declared, trained: bool | None, notes: tuple[str, ...]
+    folder: Path, files: FileWeights, said: Declared, trained: bool | None, notes: tuple[str, ...]
 ) -> Subject:
-    from surd.audit.file_weights import FileWeights
-
-    return Subject(name=str(folder), weights=FileWeights(folder), declared=said, trained=trained, notes=notes)
+    return Subject(name=str(folder), weights=files, declared=said, trained=trained, notes=notes)
 
 
-def _declared(config: Any, name: str, folder: Path, files: Files | None) -> Declared:
+def _declared(config: Any, name: str, folder: Path) -> Declared:
     """With what the tokenizer and the index of the weights say."""
     said = declared(config, name)
     if (known := tokens(folder / TOKENIZER)) is not None:
         said = replace(said, vocabulary=Stated(known, TOKENIZER))
-    if files is not None and files.total is not None:
-        said = replace(said, parameters=Stated(files.total, "model.safetensors.index.json"))
+    if (total := reported(folder)) is not None:
+        said = replace(said, parameters=Stated(total, INDEX))
     return said
 
 
@@ -172,7 +174,7 @@ def _packed(raw: Mapping[str, Any]) -> str | None:
 def _notes(raw: Mapping[str, Any], name: str) -> tuple[str, ...]:
     """What was left aside."""
     if "auto_map" in raw:
-        return (f"the folder brings code of its own (auto_map), which was not run; {name} of transformers stands for it",)
+        return (f"code of the folder's own (auto_map) was not run; {name} of transformers stands for it",)
     return ()
 
 

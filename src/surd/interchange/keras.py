@@ -4,7 +4,7 @@ Keras' layers are then torch modules. Opening a file runs no code that it may ho
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,58 @@ def live(model: Any, inputs: Any, loss: Any, trained: bool | None, name: str = "
             f"{NEEDED}"
         )
     given = inputs if inputs is not None else _inputs(model)
-    return of_module(model, given, loss, NOTHING, trained, name or str(model.name))
+    if given is None:
+        raise SurdError(
+            f"{name or model.name}: a {type(model).__name__} of Keras does not tell what it is called with; pass "
+            "inputs, or give it as --batch FILE.safetensors"
+        )
+    return of_module(Named(model), given, loss, NOTHING, trained, name or str(model.name))
+
+
+class Named(nn.Module):
+    """A Keras model whose layers and variables have Keras' own names, each once.
+
+    To torch, a functional model is one module without children, that holds each variable two or three times.
+    """
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        object.__setattr__(self, "keras", model)  # hidden from torch, which would find all of it a second time
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.keras(*args, **kwargs)
+
+    def named_modules(
+        self, memo: set[nn.Module] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Generator[Any]:
+        """The whole, and its layers by their paths."""
+        yield prefix, self
+        yield from _layers(self.keras).items()
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, nn.Parameter]]:
+        """The variables by their paths."""
+        for variable in self.keras.variables:
+            if isinstance(variable.value, nn.Parameter):
+                yield _dotted(variable.path), variable.value
+
+
+def _layers(model: Any) -> dict[str, nn.Module]:
+    """All layers by their paths, those within others too."""
+    found: dict[str, nn.Module] = {}
+    for layer in model._flatten_layers(include_self=False):
+        path = _dotted(getattr(layer, "path", None) or layer.name)
+        number = 1
+        while (name := path if number == 1 else f"{path}_{number}") in found:
+            number += 1
+        found[name] = layer
+    return found
+
+
+def _dotted(path: str) -> str:
+    """A path of Keras as one of torch."""
+    return path.replace("/", ".")
 
 
 NEEDED = "check reads Keras on torch: set KERAS_BACKEND=torch before Keras is imported, and open the saved model again"
@@ -78,8 +129,8 @@ def _inputs(model: Any) -> tuple[Any, ...] | None:
 
 def _batch(wanted: Any, number: int, vocabulary: int | None) -> Tensor:
     """Tokens for a table, else normal numbers; sizes that are left open are those of a probe."""
-    free = [LENGTH] if len(wanted.shape) < 4 else [SIDE] * (len(wanted.shape) - 2)
-    shape = [ROWS, *(size if size is not None else free[min(i, len(free) - 1)] for i, size in enumerate(wanted.shape[1:]))]
+    free = LENGTH if len(wanted.shape) < 4 else SIDE
+    shape = [ROWS, *(free if size is None else size for size in wanted.shape[1:])]
     generator = torch.Generator().manual_seed(SEED + number)
     integer = "int" in str(wanted.dtype)
     if vocabulary is not None and (integer or len(shape) == 2):
@@ -91,10 +142,5 @@ def _batch(wanted: Any, number: int, vocabulary: int | None) -> Tensor:
 
 def _vocabulary(model: Any) -> int | None:
     """Rows of the smallest table of tokens; those of positions are mostly as long as a text."""
-    rows = sorted(int(layer.input_dim) for layer in _layers(model) if hasattr(layer, "input_dim"))
-    return rows[0] if rows else None
-
-
-def _layers(model: Any) -> Iterator[Any]:
-    """All layers, those within others too."""
-    return iter(getattr(model, "_flatten_layers", lambda: ())())
+    rows: list[Any] = [getattr(layer, "input_dim", None) for layer in _layers(model).values()]
+    return min((row for row in rows if isinstance(row, int)), default=None)

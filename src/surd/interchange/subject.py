@@ -45,7 +45,9 @@ def subject(
     return of_live(model, inputs, loss, trained)
 
 
-def of_live(model: nn.Module, inputs: Inputs | None, loss: Loss | None, trained: bool | None, name: str = "") -> Subject:
+def of_live(
+    model: nn.Module, inputs: Inputs | None, loss: Loss | None, trained: bool | None, name: str = ""
+) -> Subject:
     """A module in memory, with what its own parts or its configuration state of it."""
     bare = unwrapped(model)
     if inputs is None and isinstance(bare, Telling):
@@ -70,4 +72,3 @@ def stated(model: nn.Module) -> Declared:
 def _is_keras(model: Any) -> bool:
     """Whether it is a layer or a model of Keras, told without importing it."""
     return any(kind.__module__.partition(".")[0] in ("keras", "tf_keras") for kind in type(model).__mro__)
-

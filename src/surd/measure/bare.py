@@ -2,7 +2,9 @@
 
 from statistics import median
 
-from surd.measure.graph import walk_back
+from torch.autograd.graph import Node
+
+from surd.measure.graph import Stops, walk_back
 from surd.measure.notes import Notes
 from surd.measure.sites import Bare, Role
 
@@ -21,7 +23,8 @@ def read_bare(notes: Notes) -> list[Bare]:
             continue
         met = set(walk_back([projection.read.place.node], stops)[0])
         if met and met <= notes.norms.keys():
-            normed.append(projection)
+            if any(_of_stream(notes, node, stops, streams) for node in met):
+                normed.append(projection)
         elif met and met <= streams.keys():
             bare.append(projection)
     if len(normed) < max(OTHERS, len(bare)):
@@ -31,3 +34,12 @@ def read_bare(notes: Notes) -> list[Bare]:
         Bare(path=one.where.path, file=one.where.file, line=one.where.line, rms=one.read.rms, usual=usual)
         for one in bare
     ]
+
+
+def _of_stream(notes: Notes, norm: Node, stops: Stops, streams: Stops) -> bool:
+    """Whether a norm reads a stream, and not what a layer has made of it, as batch norms do."""
+    place = notes.normed[norm][1].place
+    if place is None:
+        return False
+    met = set(walk_back([place.node], {node: at for node, at in stops.items() if node is not norm})[0])
+    return bool(met) and met <= streams.keys()

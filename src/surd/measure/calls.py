@@ -58,6 +58,8 @@ class Projection:
     """None where a quantised layer keeps it to itself."""
     read: Seen
     place: Place
+    fan_in: int
+    """Over how many numbers it sums."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -65,11 +65,12 @@ def shares(lookup: LookUp) -> tuple[float, float] | None:
     """
     if lookup.reads is None or not lookup.token or lookup.ids.dim() != 2:
         return None
-    shape = lookup.ids.shape
-    width = lookup.reads.numel() // shape.numel()
-    if width * shape.numel() != lookup.reads.numel() or lookup.reads.shape[-1] != width:
+    shape, reads = lookup.ids.shape, lookup.reads
+    width = reads.numel() // shape.numel()
+    if width * shape.numel() != reads.numel() or reads.shape[-1] != width:
         return None
-    x = lookup.reads.double().reshape(*shape, width)
+    turned_on_the_way = reads.dim() == 3 and reads.shape[:2] == shape[::-1] != shape
+    x = (reads.transpose(0, 1) if turned_on_the_way else reads).double().reshape(*shape, width)
     x = x.transpose(0, 1) if lookup.turned else x
     batch, positions = x.shape[:2]
     whole = float(x.square().sum(-1).mean())

@@ -20,7 +20,8 @@ SUMS = ("sum", "cumsum", "pow", "__pow__", "square", *ADDITIONS)
 LOSSES = ("cross_entropy", "nll_loss", "cross_entropy_loss")
 HALF = (torch.float16, torch.bfloat16)
 MASK = -1e3
-"""An addend without any entry above zero and with some below this hides keys."""
+"""Numbers without any entry as far above zero as some are below this hide keys."""
+FILL = 1e30
 
 Key = tuple[str, str, int]
 """Path of the module, name of the call, and its number there."""
@@ -91,13 +92,15 @@ class Hearing(TorchFunctionMode):
 
     def _note(self, name: str, out: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         operands = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.is_floating_point()]
-        if (name in ADDITIONS and any(_hides(x) for x in operands)) or (name in SCALINGS and _hides(out)):
+        if name in (*ADDITIONS, *SCALINGS) and any(map(_hides, (out, *operands))):
             return
         path = self._names.here().path
         number = self._counts[path, name] = self._counts.get((path, name), 0) + 1
         key = (path, name, number)
-        finite = out.detach().float().abs().nan_to_num(torch.inf)
-        self.heard.largest[key] = float(finite.max()) if finite.numel() else 0.0
+        largest = float(out.detach().abs().nan_to_num(torch.inf).max()) if out.numel() else 0.0
+        if out.dtype is not torch.float16 and FILL < largest < torch.inf:
+            return  # a smallest number of the type, on its way into a mask
+        self.heard.largest[key] = largest
         self.heard.dtypes[key] = out.dtype
         self.heard.kinds[key] = self._kind(name, args, kwargs)
 
@@ -153,7 +156,8 @@ def _wide_weights(module: nn.Module) -> Generator[None]:
 
 
 def _hides(x: Tensor) -> bool:
-    return x.numel() > 1 and float(x.max()) <= 0 and float(x.min()) < MASK
+    low, high = (float(x.detach().min()), float(x.detach().max())) if x.numel() > 1 else (0.0, 0.0)
+    return low < MASK and high < low * -0.1
 
 
 def _wide(value: Any) -> Any:

@@ -96,7 +96,7 @@ def _softmax(notes: Notes, call: Softmax, products: list[Product]) -> _Found:
         if product is products[0]:
             query, key = sides
             reason = _no_gain(product.left, query) or _no_gain(product.right, key) or (None if steep else ONE_KEY)
-            raw, steepest = steep and steep.value * product.alpha, steep
+            raw, steepest = (steep.value * product.alpha if steep else None), steep
         if steep and sides[0] and sides[1]:
             terms.append(steep.value * product.alpha * sides[0].value * sides[1].value)
             caps.append(steep.cap)

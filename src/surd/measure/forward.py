@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from surd.errors import SurdError
-from surd.measure.inputs import Inputs, arguments, replaced, tensors
+from surd.measure.inputs import Inputs, are_ids, arguments, replaced, tensors
 from surd.measure.notes import Notes
 from surd.measure.restore import Keep
 from surd.measure.sites import Unseen
@@ -91,7 +91,7 @@ def _admitted(notes: Notes, name: str, value: Any) -> Any:
 
 
 def _ids(given: Inputs) -> list[Tensor]:
-    return [x for x in tensors(given) if not x.is_floating_point()]
+    return [x.long() if x.is_floating_point() else x for x in tensors(given) if not x.is_floating_point() or are_ids(x)]
 
 
 def _failure(model: nn.Module, given: Inputs, error: Exception) -> SurdError:

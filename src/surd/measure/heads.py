@@ -34,7 +34,7 @@ class Rows:
 def read_rows(scores: Float[Tensor, "*units queries keys"]) -> Rows:
     """Exact in every row that is read; scores of hidden keys are far below all others, or -inf."""
     grid = scores.flatten(0, -3) if scores.dim() > 2 else scores[None]
-    units, queries, keys = grid.shape
+    units, _, keys = grid.shape
     step = max(1, -(-grid.numel() // MOST))
     grid = grid[:, ::step].float()
     hidden = ~(grid > HIDDEN)

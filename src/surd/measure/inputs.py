@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import isqrt
 from typing import Any
 
 import torch
@@ -19,6 +20,10 @@ FIRST_TOKEN = 4
 """Ids below are mostly special; so are those that the configuration names."""
 SAMPLES = 2000
 """Enough sound for the deepest stack of strided convolutions."""
+FEWEST = 5
+"""Rows of a table of positions; fewer are kinds of segments."""
+PATCHES = 4
+"""In each direction, of an image whose size nothing tells."""
 SEED = 19
 
 Inputs = Tensor | Sequence[Any] | Mapping[str, Any]
@@ -47,6 +52,13 @@ def tensors(value: Any) -> Iterator[Tensor]:
             yield from tensors(getattr(value, field.name, None))
 
 
+def are_ids(x: Tensor) -> bool:
+    """Whether a tensor holds ids: whole numbers, which Keras hands on as floats."""
+    if not x.is_floating_point():
+        return x.dtype != torch.bool
+    return x.dim() == 2 and x.numel() > 0 and bool((x >= 0).all()) and torch.equal(x, x.round()) and float(x.max()) > 1
+
+
 def replaced(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """The same containers with every tensor changed."""
     if isinstance(value, Tensor):
@@ -73,10 +85,10 @@ def build_inputs(model: nn.Module) -> dict[str, Any]:
     if not known or absent:
         raise SurdError(
             f"no inputs could be built for {type(model).__name__}.forward{inspect.signature(model.forward)}: "
-            f"found no way to fill {', '.join(absent or ['its arguments'])}; expected one or two batches of token ids "
-            "or one batch of vectors. Pass `inputs`, a dict of its arguments."
+            f"found no way to fill {', '.join(absent or ['its arguments'])}; expected one or two batches of token ids, "
+            "one of vectors or one of images. Pass `inputs`, a dict of its arguments."
         )
-    return {name: value.to(_device(model)) if isinstance(value, Tensor) else value for name, value in known.items()}
+    return {name: _placed(value, model) if isinstance(value, Tensor) else value for name, value in known.items()}
 
 
 def _for_configured(config: Any, parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
@@ -113,17 +125,43 @@ def _for_configured(config: Any, parameters: Mapping[str, inspect.Parameter]) ->
 
 
 def _for_plain(model: nn.Module, parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
-    """For somebody's own module: tokens when it has tables, else vectors of the width that its first layer reads."""
+    """For somebody's own module: tokens, pixels, or vectors of the width that its first layer reads."""
     required = _required(parameters)
     tables = [module for module in model.modules() if isinstance(module, nn.Embedding)]
+    first = next((module for module in model.modules() if isinstance(module, nn.Conv2d | nn.Linear)), None)
+    if isinstance(first, nn.Conv2d) and len(required) == 1:
+        return {required[0]: _normal(2, first.in_channels, *_image(model, first))}
     if tables and 1 <= len(required) <= 2:
-        source = _tokens(tables[0].num_embeddings, LENGTH, set())
-        target = _tokens(min(table.num_embeddings for table in tables[:2]), LENGTH, set()).flip(0)
+        length = _length(tables)
+        source = _tokens(tables[0].num_embeddings, length, set())
+        target = _tokens(min(table.num_embeddings for table in tables[:2]), length, set()).flip(0)
         return dict(zip(required, (source, target), strict=False))
     width = _first_width(model)
     if not tables and width is not None and 1 <= len(required) <= 3:
         return dict.fromkeys(required, _normal(ROWS, LENGTH, width))
     return {}
+
+
+def _length(tables: Sequence[nn.Embedding]) -> int:
+    """That of a probe, unless a table of positions is shorter; one with a handful of rows tells segments apart."""
+    return min([LENGTH, *(table.num_embeddings for table in tables[1:] if table.num_embeddings >= FEWEST)])
+
+
+def _image(model: nn.Module, first: nn.Conv2d) -> tuple[int, int]:
+    """Height and width: as an attribute says, or as many patches as there are positions, with or without a class."""
+    for module in model.modules():
+        for name in ("image_size", "img_size", "input_size"):
+            size = getattr(module, name, None)
+            if isinstance(size, int) or (isinstance(size, list | tuple) and len(size) == 2):
+                return _pair(size)
+    height, width = first.stride[0], first.stride[1]
+    for parameter in model.parameters():
+        if parameter.dim() in (2, 3) and parameter.shape[-1] == first.out_channels:
+            for positions in (parameter.shape[-2], parameter.shape[-2] - 1):
+                side = isqrt(positions)
+                if side > 1 and side * side == positions:
+                    return side * height, side * width
+    return PATCHES * height, PATCHES * width
 
 
 def _first_width(model: nn.Module) -> int | None:
@@ -177,5 +215,9 @@ def _normal(*shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(SEED))
 
 
-def _device(model: nn.Module) -> torch.device:
-    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+def _placed(x: Tensor, model: nn.Module) -> Tensor:
+    """On the model's device, numbers in the model's own format."""
+    first = next((parameter for parameter in model.parameters() if parameter.is_floating_point()), None)
+    if first is None:
+        return x
+    return x.to(first.device, first.dtype if x.is_floating_point() else x.dtype)

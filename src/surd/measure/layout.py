@@ -19,7 +19,8 @@ from surd.measure.notes import Notes
 from surd.measure.sites import Role, Site
 
 MIXED = "an entry of a query or key depends on several tokens: no layout can be read"
-NO_WAY = "no projection of activations lies behind query and key"
+FAINT = 1e-12
+"""A weight below this share of the largest is that of a hidden key."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,13 +80,13 @@ def read_row_sums(notes: Notes) -> list[RowSums]:
     return found
 
 
-def _operands(notes: Notes, call: Fused | Softmax) -> tuple[Seen, Seen, Seen | None] | None:
+def _operands(notes: Notes, call: Fused | Softmax) -> tuple[Seen, Seen, Seen | None, int] | None:
     if isinstance(call, Fused):
-        return call.query, call.key, call.value
+        return call.query, call.key, call.value, call.query.shape[-1]
     products = products_behind(notes, call)
     if not products:
         return None
-    return products[0].left, products[0].right, call.mixed[0][0] if call.mixed else None
+    return products[0].left, products[0].right, call.mixed[0][0] if call.mixed else None, products[0].d_k
 
 
 def _mix(call: Fused | Softmax) -> Seen | None:
@@ -97,21 +98,22 @@ def _mix(call: Fused | Softmax) -> Seen | None:
 def _layout(
     notes: Notes,
     call: Fused | Softmax,
-    operands: tuple[Seen, Seen, Seen | None],
+    operands: tuple[Seen, Seen, Seen | None, int],
     mix: Seen | None,
     mixes: Stops,
 ) -> Layout:
     site = _site(call)
-    query, key, value = operands
+    query, key, value, d_k = operands
     if mix is None or mix.place is None or query.place is None or key.place is None:
         return Layout(site=site, reason="what the weights mix was not seen")
     last = torch.zeros(mix.shape, dtype=mix.place.dtype, device=mix.place.device)
     last.view(-1)[-1] = 1
     reached = None if value is None or value.place is None else pull(mix.place, value.place, last)
     # One entry of the mix adds up one entry of every value that its row sees.
-    keys = None if reached is None else int((reached != 0).sum())
+    keys = None if reached is None else int(_plain(reached).sum())
     asking, astray = _asking(notes, mix.place, query.place, mixes)
-    key_tokens, value_tokens = (_tokens_of_row(notes, mix.place, operand, last) for operand in (key, value))
+    value_tokens = None if reached is None or value is None else _count(notes, value.place, _plain(reached))
+    key_tokens = None if keys is None else _key_tokens(notes, key.place, pull(mix.place, key.place, last), keys, d_k)
     return Layout(
         site=site,
         keys=keys,
@@ -123,16 +125,22 @@ def _layout(
     )
 
 
-def _tokens_of_row(notes: Notes, mix: Place, operand: Seen | None, vector: Tensor) -> int | None:
-    """From how many tokens the keys (or values) come that one row of weights sees."""
-    reached = None if operand is None or operand.place is None else pull(mix, operand.place, vector)
-    if operand is None or operand.place is None or reached is None or not bool((reached != 0).any()):
+def _plain(reached: Tensor) -> Tensor:
+    """Entries that are reached by more than what rounding leaves of a hidden key."""
+    return reached.abs() > FAINT * reached.abs().max()
+
+
+def _key_tokens(notes: Notes, key: Place, reached: Tensor | None, keys: int, d_k: int) -> int | None:
+    """From how many tokens the keys of one row come; None unless the gradient reaches all of them."""
+    if reached is None or int((reached != 0).sum()) != keys * d_k:
         return None
-    return _count(notes, operand.place, reached != 0)
+    return _count(notes, key, reached != 0)
 
 
-def _count(notes: Notes, operand: Place, support: Tensor) -> int | None:
+def _count(notes: Notes, operand: Place | None, support: Tensor) -> int | None:
     """Tokens behind some entries of an operand; None where a single entry already depends on several."""
+    if operand is None or not bool(support.any()):
+        return None
     tokens = _tokens(notes, operand, signs(operand) * support)
     one = torch.zeros(support.shape, dtype=operand.dtype, device=operand.device)
     one[tuple(support.nonzero()[-1])] = 1
@@ -161,7 +169,20 @@ def _asking(notes: Notes, mix: Place, query: Place, mixes: Stops) -> tuple[int |
     tokens = _tokens(notes, query, signs(query) * (asked != 0))
     if count is None or tokens is None:
         return None, False
-    return count, count == 1 and len(tokens) == len(flat) and not bool(tokens[-1])
+    same_order = tokens.numel() == len(flat)
+    if tokens.dim() == 2 and tokens.shape[0] != tokens.shape[1]:
+        # Other rows of the batch at the same position are no matter of layout within a row.
+        rows = [axis for axis in (0, 1) if tokens.shape[axis] in _rows(notes)]
+        tokens = tokens.any(rows[0]) if rows else tokens
+    tokens = tokens.flatten()
+    count = int(tokens.sum())
+    return count, count == 1 and same_order and not bool(tokens[-1])
+
+
+def _rows(notes: Notes) -> set[int]:
+    """How many rows the batch has."""
+    found = {lookup.ids.shape[lookup.turned] for lookup in notes.lookups if lookup.token and lookup.ids.dim() > 1}
+    return found | {notes.origins.places[node].shape[0] for node in notes.inputs}
 
 
 def _output_projection(notes: Notes, mix: Place, mixes: Stops) -> Projection | None:
@@ -188,7 +209,7 @@ def _tokens(notes: Notes, operand: Place, vector: Tensor) -> Tensor | None:
         pulled = pull(operand, place, vector)
         if pulled is None:
             continue
-        touched = (pulled != 0).any(axis).flatten()
+        touched = (pulled != 0).any(axis)
         if found is not None and found.shape != touched.shape:
             return None
         found = touched if found is None else found | touched
@@ -231,10 +252,9 @@ def _by_hand(notes: Notes, product: Product) -> Sequence[RowSums]:
     for side in (product.left, product.right):
         if side.place is None or side.value is None or side.place.node is product.place.node:
             continue
-        met, passed = walk_back([side.place.node], stops)
-        if any(node in notes.products for node in met) and any(
-            node.name().startswith("ExpBackward") for node in passed
-        ):
+        _, passed = walk_back([side.place.node], stops)
+        exps = [node for node in passed if node.name().startswith("ExpBackward")]
+        if any(node in notes.products for node in walk_back(exps, stops)[0]):
             site = Site(path=product.where.path, role=Role.SCORE, file=product.where.file, line=product.where.line)
             sums = _sums(site, side.place, product.place, side.value, -1, by_hand=True)
             return [] if sums is None else [sums]

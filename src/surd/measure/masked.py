@@ -25,6 +25,8 @@ MULTIPLICATIONS = ("mul", "mul_", "__mul__", "__imul__", "__rmul__", "multiply")
 TRIANGLES = ("tril", "triu", "tril_", "triu_")
 FEW_VALUES = 4
 """A constant of more different values is a bias by distance, and hides nothing."""
+MOST_KEPT = 20.0
+"""1 / (1 - p) of a dropout that leaves anything."""
 LARGEST = 2**24
 """Entries of a mask that is looked at."""
 
@@ -52,6 +54,8 @@ class Overflow:
     where: Where
     count: int
     dtype: torch.dtype
+    harmless: bool
+    """Scores that were hidden already were hidden again: nothing else became infinite."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -86,19 +90,28 @@ class MaskTap(Tap):
         sums = [x for x in args[:2] if isinstance(x, Tensor)] if name in ADDITIONS + SUBTRACTIONS else []
         watched = len(sums) == 2 and all(x.is_floating_point() for x in sums)
         watched = watched and min(x.dim() for x in sums) > 1 and not all(x.requires_grad for x in sums)
-        infinite = _infinite(*sums) if watched else 0
+        before = _sums(*sums) if watched else None
+        if name in MULTIPLICATIONS:
+            self._drops_by_hand(args)
+        noted = len(self.maskings)
         if found is not None and name in FILLS:
             self._mask(args[0], args[0].shape, found)  # before the call, which may refuse the number
         out = super().__torch_function__(func, types, args, kwargs)
         target = out if isinstance(out, Tensor) else args[0]
         if not isinstance(target, Tensor) or not target.is_floating_point():
             return out
-        if watched and (more := _infinite(target) - infinite) > 0:
-            where = self.notes.names.here()
-            self.overflows.append(Overflow(where=where, count=more, dtype=target.dtype))
+        if before is not None and bool((burst := target.detach().isinf() & before.finite).any()):
+            twice = burst & before.filled
+            self.overflows.append(
+                Overflow(
+                    where=self.notes.names.here(),
+                    count=int(burst.sum()),
+                    dtype=target.dtype,
+                    harmless=not before.masks and bool((burst == twice).all()),
+                )
+            )
         if found is not None:
-            if name in FILLS:
-                self.maskings.pop()
+            del self.maskings[noted:]
             self._mask(target, target.shape, found)
         return out
 
@@ -130,8 +143,34 @@ class MaskTap(Tap):
             self.dropped.append(Dropped(where=self.notes.names.here(), rate=float(rate)))
 
 
-def _infinite(*given: Tensor) -> int:
-    return sum(int(x.detach().isinf().sum()) for x in given)
+    def _drops_by_hand(self, operands: Sequence[Any]) -> None:
+        """A constant of zeros and 1 / (1 - p) may be one; whether it is random, two forwards tell."""
+        for x in operands[:2]:
+            if isinstance(x, Tensor) and x.is_floating_point() and not x.requires_grad and x.dim() > 1 and x.numel():
+                most = float(x.max())
+                if 1 < most <= MOST_KEPT and bool(((x == 0) | (x == most)).all()) and bool((x == 0).any()):
+                    self.dropped.append(Dropped(where=self.notes.names.here(), rate=1 - 1 / most))
+
+
+@dataclass(frozen=True)
+class _Summands:
+    finite: Tensor
+    filled: Tensor
+    """Some summand is as low as a mask."""
+    masks: bool
+    """Neither of them comes from the input."""
+
+
+def _sums(first: Tensor, second: Tensor) -> _Summands | None:
+    try:
+        finite = first.detach().isfinite() & second.detach().isfinite()
+    except RuntimeError:
+        return None  # the shapes do not fit, as the call itself will say
+    live = [x for x in (first, second) if x.requires_grad]
+    filled = torch.zeros_like(finite)
+    for x in live:
+        filled = filled | (x.detach() <= torch.finfo(x.dtype).min / 2)
+    return _Summands(finite, filled, not live)
 
 
 def _constant(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, float, bool] | None:
@@ -182,11 +221,21 @@ def parts_of(constant: Tensor) -> tuple[Bool[Tensor, "..."], float] | None:
     if not bool(zero.any()) or bool(zero.all()):
         return None
     values = constant[~zero].unique()
-    if len(values) > FEW_VALUES or not bool(values.isfinite().all()):
+    if len(values) > FEW_VALUES or constant.shape[-1] < 2 * FEW_VALUES:
         return None
-    if values.tolist() == [1.0]:
-        return zero, -1.0  # a mask of ones and zeros that was added as it is
-    return ~zero, float(values.max())
+    hidden = zero if values.tolist() == [1.0] else ~zero  # ones and zeros: a mask that was added as it is
+    return (hidden, -1.0 if hidden is zero else float(values.max())) if _like_a_mask(hidden) else None
+
+
+def _like_a_mask(hidden: Bool[Tensor, "*batch queries keys"]) -> bool:
+    """Whether keys are hidden from all queries, or else from the earlier, or the later ones."""
+    padding = hidden.all(-2, keepdim=True)
+    rest = hidden & ~padding
+    if not bool(rest.any()):
+        return True
+    whole = torch.ones(hidden.shape[-2:], dtype=torch.bool, device=hidden.device)
+    triangles = [whole.triu(more) for more in range(-1, 4)] + [whole.tril(-more) for more in range(-1, 4)]
+    return any(torch.equal(rest, (triangle & ~padding).expand(rest.shape)) for triangle in triangles)
 
 
 def _is_live(x: object) -> bool:

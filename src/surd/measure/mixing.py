@@ -1,7 +1,7 @@
 """Mixing: one forward of any module, read for what positions, heads and rows of the batch pass to each other."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +12,11 @@ from surd.measure.inputs import Inputs, arguments, replaced, tensors
 from surd.measure.layout import Layout, RowSums, read_layouts, read_row_sums
 from surd.measure.masked import Dropped, Masking, MaskTap, Overflow, Scored, read_scores
 from surd.measure.reach import Reach, read_reaches
-from surd.measure.restore import preserved
+from surd.measure.restore import Keep, preserved
+from surd.measure.sites import numbered
 from surd.measure.streams import Carried, read_carried
+
+Sited = TypeVar("Sited", Scored, Layout, RowSums)
 
 TOO_LARGE = "without overflow"
 """So torch ends the message that a number does not fit a type."""
@@ -40,31 +43,22 @@ class Mixing:
 
 def observe(model: nn.Module, inputs: Inputs, loss: Loss | None = None) -> Mixing:
     """In eval mode; the model stays as it was."""
+    given = [x for x in tensors(inputs) if not x.is_floating_point()]
     with preserved(model) as keep:
-        given = [x for x in tensors(inputs) if not x.is_floating_point()]
-        tap = MaskTap(model, keep, given, values=True)
         try:
-            outputs = _run(tap, inputs, loss)
-        except RuntimeError as error:
-            if TOO_LARGE in str(error) and tap.maskings:
-                return _refused(tap)
-            if "inplace" not in str(error):
-                raise SurdError(f"the forward raised {type(error).__name__}: {error}") from error
-            raise
-        except SurdError:
-            raise
-        except Exception as error:
-            raise SurdError(f"the forward raised {type(error).__name__}: {error}") from error
+            tap, outputs = _heard(model, keep, inputs, loss)
+        except _Refused as refused:
+            return _nothing_but(refused.tap)
         notes = tap.notes
         return Mixing(
             outputs=tuple(x.detach() for x in outputs),
-            scores=tuple(read_scores(notes, tap.maskings)),
+            scores=_numbered(read_scores(notes, tap.maskings)),
             maskings=tuple(tap.maskings),
             overflows=tuple(tap.overflows),
             dropped=tuple(tap.dropped),
             reaches=tuple(read_reaches(notes, outputs)),
-            layouts=tuple(read_layouts(notes)),
-            row_sums=tuple(read_row_sums(notes)),
+            layouts=_numbered(read_layouts(notes)),
+            row_sums=_numbered(read_row_sums(notes)),
             carried=tuple(read_carried(notes)),
             next_tokens=any(_shifted(target, ids) for target in tap.targets for ids in given),
         )
@@ -73,12 +67,40 @@ def observe(model: nn.Module, inputs: Inputs, loss: Loss | None = None) -> Mixin
 def observe_scores(model: nn.Module, inputs: Inputs) -> tuple[list[Tensor], list[Scored], list[Overflow]]:
     """Of other inputs: what it returns, and what its attentions read."""
     with preserved(model) as keep:
-        tap = MaskTap(model, keep, [x for x in tensors(inputs) if not x.is_floating_point()], values=True)
         try:
-            outputs = _run(tap, inputs, None)
+            tap, outputs = _heard(model, keep, inputs, None)
+        except _Refused as refused:
+            raise SurdError("a mask's number does not fit the type of what it masks") from refused
+        scores = list(_numbered(read_scores(tap.notes, tap.maskings)))
+        return [x.detach() for x in outputs], scores, tap.overflows
+
+
+def _numbered(found: list[Sited]) -> tuple[Sited, ...]:
+    sites = numbered([one.site for one in found])
+    return tuple(replace(one, site=site) for one, site in zip(found, sites, strict=True))
+
+
+class _Refused(Exception):
+    """Torch refused a mask's number."""
+
+    def __init__(self, tap: MaskTap) -> None:
+        super().__init__()
+        self.tap = tap
+
+
+def _heard(model: nn.Module, keep: Keep, inputs: Inputs, loss: Loss | None) -> tuple[MaskTap, list[Tensor]]:
+    """A forward with a graph also where it asks for none; a second try lets it be, if it cannot do without."""
+    given = [x for x in tensors(inputs) if not x.is_floating_point()]
+    first: Exception | None = None
+    for suspend in (True, False):
+        tap = MaskTap(model, keep, given, values=True, suspend=suspend)
+        try:
+            return tap, _run(tap, inputs, loss)
         except Exception as error:
-            raise SurdError(f"the forward raised {type(error).__name__}: {error}") from error
-        return [x.detach() for x in outputs], read_scores(tap.notes, tap.maskings), tap.overflows
+            if TOO_LARGE in str(error) and tap.maskings:
+                raise _Refused(tap) from error
+            first = first or error
+    raise SurdError(f"the forward raised {type(first).__name__}: {first}") from first
 
 
 def _run(tap: MaskTap, inputs: Inputs, loss: Loss | None) -> list[Tensor]:
@@ -116,7 +138,7 @@ def _shifted(target: Tensor, ids: Tensor) -> bool:
     return False
 
 
-def _refused(tap: MaskTap) -> Mixing:
+def _nothing_but(tap: MaskTap) -> Mixing:
     nothing: dict[str, Any] = dict.fromkeys(
         ("outputs", "scores", "overflows", "dropped", "reaches", "layouts", "row_sums", "carried"), ()
     )

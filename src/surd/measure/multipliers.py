@@ -124,12 +124,12 @@ def _multiplier(lookup: LookUp) -> tuple[float | None, float, Seen | None]:
     for candidate in lookup.candidates.values():
         assert candidate.place is not None, "the rows are behind it"
         pushed = push(candidate.place, lookup.place, given)
-        for expected in _orders(given, pushed.shape):
+        for expected in _orders(given.reshape(lookup.rows.shape), pushed.shape):
             known = ~pushed.isnan()
             u, z = expected[known].double(), pushed[known].double()
             overlap, energy = float((u * z).sum()), float((z * z).sum())
             r_squared = overlap**2 / (energy * float((u * u).sum())) if energy else 0.0
-            if r_squared > best[1] - ALIKE and r_squared > EXPLAINED or r_squared > best[1]:
+            if r_squared > best[1] or r_squared > max(EXPLAINED, best[1] - ALIKE):
                 best = overlap / float((u * u).sum()), max(r_squared, best[1]), candidate
     if best[2] is None or best[1] <= EXPLAINED:
         return None, best[1], None

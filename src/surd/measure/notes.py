@@ -35,6 +35,8 @@ class Notes:
         self.logits: list[Tensor] = []
         self.sizes: list[Size] = []
         self.residuals: list[Residual] = []
+        self.sums: dict[Node, Where] = {}
+        """Where residual connections add, by the node of what they return."""
         self.normed: dict[Node, tuple[Where, Seen]] = {}
         """What a norm read, by the node of what it returned, and where."""
         self.opaque: list[tuple[Where, str]] = []
@@ -112,15 +114,22 @@ class Notes:
             return
         turned = not layer and (live[1] if any(live) else left.requires_grad)
         read, weight = (right, left) if turned else (left, right)
-        self.projection(place, read, weight, out)
+        sums = weight.shape[1:].numel() if name in CONVOLUTIONS else contracted(name, args, left, right)
+        self.projection(place, read, weight, out, sums)
         if not any(live):
             self.origins.add(place)  # a projected table of relative positions is an activation from here on
 
-    def projection(self, place: Place, read: Tensor, weight: Tensor | None, out: Tensor | None = None) -> None:
-        """A product with a weight, whose place is known; what comes out of it, where that is at hand."""
+    def projection(
+        self, place: Place, read: Tensor, weight: Tensor | None, out: Tensor | None = None, fan_in: int | None = None
+    ) -> None:
+        """A product with a weight, whose place is known; what comes out of it, where that is at hand.
+
+        It sums over `fan_in` numbers, by default over the last axis of what it reads.
+        """
         self._enter(read)
         where, seen = self.names.here(), self.see(read)
-        self.projections[place.node] = Projection(where=where, weight=weight, read=seen, place=place)
+        sums = read.shape[-1] if fan_in is None else fan_in
+        self.projections[place.node] = Projection(where=where, weight=weight, read=seen, place=place, fan_in=sums)
         if weight is not None and out is not None and self.inputs and not self.norms and not self.attention:
             self._feature(where, place, read, weight, out)
 
@@ -189,6 +198,8 @@ class Notes:
 
     def stream(self, out: Tensor) -> None:
         """What a residual connection returns."""
+        if out.grad_fn is not None:
+            self.sums[out.grad_fn] = self.names.here()
         self._size(Role.STREAM, out, self.names.here())
 
     def restart(self, name: str, out: Tensor, read: Tensor) -> Tensor:
@@ -238,7 +249,7 @@ class Notes:
 
     def _feature(self, where: Where, place: Place, read: Tensor, weight: Tensor, out: Tensor) -> None:
         """A projection of an input that is numbers: its result enters the model as the rows of a table do."""
-        if self.origins.of(read.grad_fn) & self.inputs.keys() and out.shape == place.shape:
+        if self.origins.of(read.grad_fn) & self.inputs.keys() and out.numel() == place.shape.numel():
             rows = self.see(out, keep=True)
             self.features.append(
                 LookUp(where=where, table=weight, ids=weight, token=False, turned=False, place=place, rows=rows)

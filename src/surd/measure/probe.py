@@ -8,16 +8,18 @@ from torch import Tensor, nn
 from surd.errors import SurdError
 from surd.measure.bare import read_bare
 from surd.measure.calls import Size
+from surd.measure.chains import read_chains
 from surd.measure.factors import read_attention
 from surd.measure.flow import read_flows, read_positions
 from surd.measure.forward import Forward, Loss, forward, training_forward
 from surd.measure.gradients import read_gradients
-from surd.measure.inputs import Inputs, build_inputs, replaced
+from surd.measure.inputs import Inputs, are_ids, build_inputs, replaced
 from surd.measure.multipliers import read_embeddings, read_features, read_head, read_ties
 from surd.measure.notes import Notes, tells_tokens
 from surd.measure.restore import Keep, preserved
 from surd.measure.sites import Attention, Embedding, Head, Reading, Trace, Unseen, numbered
 from surd.measure.unseen import read_unseen
+from surd.measure.used import read_uses
 
 NO_WAY = "no gradient leads from the loss back into the model"
 
@@ -63,6 +65,8 @@ def _trace(model: nn.Module, given: Inputs, loss: Loss | None) -> Trace:
             unseen=(*seen.unseen, *scales.unseen, *dark, *pathless),
             features=tuple(read_features(notes)),
             bare=tuple(read_bare(notes)),
+            chains=tuple(read_chains(notes)),
+            uses=tuple(read_uses(notes, scales.head_weight)),
         )
 
 
@@ -131,8 +135,7 @@ def _positions(model: nn.Module, keep: Keep, given: Inputs, notes: Notes) -> str
     """What the model does to one token that stands everywhere; the look-ups come in the same order again."""
 
     def constant(x: Tensor) -> Tensor:
-        integers = x.dtype in (torch.int32, torch.int64)
-        return torch.full_like(x, int(x.flatten()[0])) if integers and tells_tokens(x, read) else x
+        return torch.full_like(x, int(x.flatten()[0])) if are_ids(x) and tells_tokens(x.long(), read) else x
 
     read = [lookup.ids for lookup in notes.lookups if lookup.token]
     number = next(number for number, lookup in enumerate(notes.lookups) if lookup.token)

@@ -16,7 +16,7 @@ HALF = (torch.bfloat16, torch.float16)
 FEWEST = 4
 """Angles of fewer frequencies, or positions, are no table."""
 LONGEST = 4096
-"""Positions for which a table that is computed in the forward is judged, where no configuration says how long it gets."""
+"""Positions for which angles that a forward computes are judged, where no configuration says how long texts get."""
 LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "max_seq_length", "block_size", "max_length")
 STRAIGHT = 1e-3
 """Relative deviation below which a table's frequencies are those of the rounded type: chance hits it once in four."""

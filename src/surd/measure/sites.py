@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from surd.measure.use import Use
+
 
 class Role(StrEnum):
     """What stands at a place; a closed list."""
@@ -97,7 +99,7 @@ class HeadReadings:
     std: tuple[float, ...]
     """Standard deviation of the logits within a row, mean over rows."""
     largest: tuple[float, ...]
-    """Largest logit of a row, in absolute value, of the worst row: whatever hides keys is low, and so does not count."""
+    """Largest logit of a row, in absolute value, of the worst row: what hides keys is low, and so does not count."""
     shared: tuple[float, ...]
     """Mean weight of the one key that most of the head's rows favour, as an attention sink is."""
 
@@ -254,6 +256,16 @@ class Bare:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Chain:
+    """Residual sums of one stream, which no norm interrupts."""
+
+    sums: tuple[Reading, ...]
+    """The stream after each of them, in order."""
+    branches: tuple[Reading, ...]
+    """What each of them adds."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Unseen:
     """Something that could not be looked at, and why."""
 
@@ -279,3 +291,7 @@ class Trace:
     """What is made of inputs that are numbers before it enters the first block: rows are a layer's outputs here."""
     bare: tuple[Bare, ...] = ()
     """Layers that read the stream itself, where others read norms of it."""
+    chains: tuple[Chain, ...] = ()
+    """Streams, from sum to sum."""
+    uses: tuple[Use, ...] = ()
+    """Which part each weight plays, in the order of the forward."""

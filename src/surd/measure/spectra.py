@@ -1,4 +1,4 @@
-"""Spectra: how large the largest singular value of W_q W_kᵀ is, per head of every attention, whatever holds the weights."""
+"""Spectra: the largest singular value of W_q W_kᵀ of every head, whatever module or packed matrix holds the two."""
 
 from dataclasses import dataclass
 

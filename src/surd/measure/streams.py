@@ -19,6 +19,8 @@ class Carried:
     """Of what is carried against the stream, ‖carried - stream‖ / ‖stream‖, where it is a norm of it."""
     normed: bool
     """What is carried is the output of a norm that stands in the module that adds, and the branch reads it too."""
+    within: bool
+    """That norm reads a sum which the same module made: it stands behind a branch, as in post-norm."""
     pre: bool
     """The branch begins with a norm of its own of what is carried."""
 
@@ -32,17 +34,19 @@ def _carried(notes: Notes, residual: Residual) -> Carried:
     carried = notes.norms.get(residual.carried)
     others: dict = {node: place for node, place in notes.norms.items() if node is not residual.carried}
     met, _ = walk_back([residual.branch], {**others, residual.carried: carried or _nowhere(notes)})
-    normed, error = False, 0.0
+    normed, within, error = False, False, 0.0
     if residual.carried in notes.normed:
         where, read = notes.normed[residual.carried]
         own = residual.carried in met and read.shape == residual.value.shape
         normed = own and _inside(where.path, residual.where.path)
+        made = None if read.place is None else notes.sums.get(read.place.node)
+        within = made is not None and (made.path == residual.where.path or _inside(made.path, residual.where.path))
         if normed and read.value is not None:
             value = read.value.double()
             error = float((residual.value.double() - value).norm() / value.norm().clamp(min=1e-30))
     where = residual.where
     pre = residual.carried not in met and any(node in notes.norms for node in met)
-    return Carried(path=where.path, file=where.file, line=where.line, error=error, normed=normed, pre=pre)
+    return Carried(path=where.path, file=where.file, line=where.line, error=error, normed=normed, within=within, pre=pre)
 
 
 def _nowhere(notes: Notes) -> Place:

@@ -189,7 +189,7 @@ class Tap(TorchFunctionMode):
         return call.out
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not self._deaf and any(lookup.open for lookup in self.notes.lookups):
+        if not self._deaf and any(one.open for one in (*self.notes.lookups, *self.notes.features)):
             with self._not_listening():
                 for x in tensors((args, kwargs)):
                     self.notes.offer(x)

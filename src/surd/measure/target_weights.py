@@ -12,11 +12,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from surd.errors import SurdError
 from surd.measure.inputs import Inputs, arguments, replaced
 from surd.measure.restore import preserved
 
 FITS = 0.98
 """R² from which a gradient is that of a cross-entropy of these logits."""
+
+FEWEST = 4
+"""Classes from which a line can be told from a gradient."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,10 +48,7 @@ class TargetWeights:
 
 
 def target_weights(output: Any, loss: Callable[[Any], Tensor]) -> TargetWeights | None:
-    """Of a loss of what a model returned; None where it is no cross-entropy of any of its tensors.
-
-    Raises what the loss raises.
-    """
+    """Of a loss of what a model returned; None where it is no cross-entropy of any of its tensors."""
     leaves: list[Tensor] = []
 
     def leaf(x: Tensor) -> Tensor:
@@ -57,7 +58,7 @@ def target_weights(output: Any, loss: Callable[[Any], Tensor]) -> TargetWeights 
         return leaves[-1]
 
     with torch.enable_grad():
-        value = loss(replaced(output, leaf))
+        value = _called(loss, replaced(output, leaf))
         wanted = [x for x in leaves if x.requires_grad]
         if not value.requires_grad or not wanted:
             return None
@@ -68,12 +69,24 @@ def target_weights(output: Any, loss: Callable[[Any], Tensor]) -> TargetWeights 
     return None
 
 
+def _called(loss: Callable[[Any], Tensor], output: Any) -> Tensor:
+    try:
+        value = loss(output)
+    except Exception as error:
+        raise SurdError(f"the loss raised {type(error).__name__}: {error}") from error
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        raise SurdError(f"the loss returned a {type(value).__name__}; expected a tensor with one number")
+    return value
+
+
 def _read(
     logits: Float[Tensor, "positions classes"],
     gradient: Float[Tensor, "positions classes"],
     shape: tuple[int, ...],
     value: Tensor,
 ) -> TargetWeights | None:
+    if logits.shape[-1] < FEWEST:
+        return None
     p = logits.softmax(-1)
     # The target's own entry lies far below the line: it is the lowest of gradient − p · (what the others share).
     target = (gradient / p.clamp(min=1e-30)).argmin(-1, keepdim=True)

@@ -8,7 +8,7 @@ from surd.audit.finding import Finding, Severity, Skipped, as_one
 from surd.audit.rule import Models, Needs, Rule
 from surd.audit.rules.attention_scale import head_name
 from surd.audit.thresholds import threshold
-from surd.measure.sites import Attention
+from surd.measure.sites import Attention, Role
 from surd.measure.statistics import FEWEST_KEYS
 
 NAME = "attention-entropy"
@@ -21,7 +21,7 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
         if site.softmax is None or site.softmax.keys < FEWEST_KEYS:
             yield Skipped(site=site.name, reason=f"no row of its softmax was seen with {FEWEST_KEYS} keys or more")
             continue
-        uniform += _uniform(site)
+        uniform += _uniform(evidence, site)
         if evidence.trained:
             sharp += _one_hot(site)
         elif not site.qk_norm:  # behind a norm of query and key the size of the logits is a choice, and judged as such
@@ -30,11 +30,18 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
     yield from as_one(sharp, lambda one: -float(one.measured))
 
 
-def _uniform(site: Attention) -> Iterator[Finding]:
-    """Logits so small that all keys weigh the same to the last digit; at zero they were set so, and learn."""
+def _uniform(evidence: Evidence, site: Attention) -> Iterator[Finding]:
+    """Logits so small that all keys weigh the same to the last digit; at zero they were set so, and learn.
+
+    Where values are as small, all of the stream is, and the logits are as large as they can be.
+    """
     assert site.softmax is not None
-    healthy = threshold(NAME, "logit_std")
-    flat = [head for head, std in enumerate(site.softmax.std) if 0 < std < healthy.low]
+    healthy = threshold(NAME, "beside_values")
+    value = evidence.size(site.name.replace(f"{Role.SCORE}", f"{Role.VALUE}"))
+    if not value or not site.factor or site.qk_norm:
+        return
+    usual = abs(site.factor) * site.d_k**0.5 * value**2
+    flat = [head for head, std in enumerate(site.softmax.std) if 0 < std < healthy.low * min(usual, 1.0)]
     if flat:
         std = max(site.softmax.std[head] for head in flat)
         yield _finding(
@@ -42,8 +49,8 @@ def _uniform(site: Attention) -> Iterator[Finding]:
             flat,
             measured=1.0,
             range=(None, 1.0),
-            message=f"{len(flat)} of {len(site.softmax.std)} heads weigh all keys alike to the last digit: H/ln n = 1 with "
-            f"logits of a standard deviation of {std:.2g}, expected about 1",
+            message=f"{len(flat)} of {len(site.softmax.std)} heads weigh all keys alike to the last digit: H/ln n = 1 "
+            f"with logits of a standard deviation of {std:.2g}, expected about 1",
             mend="draw query and key with the standard deviation of the other matrices: what either learns from is the "
             "size of the other",
             source=healthy.source,
@@ -65,8 +72,8 @@ def _one_hot(site: Attention) -> Iterator[Finding]:
             range=(healthy.low, None),
             message=f"{len(sharp)} of {len(pairs)} heads put all their weight on one key in every row: H/ln n = "
             f"{measured:.2g}, logits up to {max(site.softmax.largest[head] for head in sharp):.3g}",
-            mend="normalise query and key, cap the logits, or lower the learning rate of their projections and warm it up "
-            "longer",
+            mend="normalise query and key, cap the logits, or lower the learning rate of their projections and warm it "
+            "up longer",
             source=healthy.source,
         )
 
@@ -86,8 +93,8 @@ def _sharp(site: Attention) -> Iterator[Finding]:
             range=(healthy.low, None),
             message=f"before any training {len(sharp)} of {len(site.softmax.entropy)} heads look at few keys: H/ln n = "
             f"{measured:.3g}, expected at least {healthy.low:g}; logits have a standard deviation of {std:.3g}",
-            mend=f"make the logits {max(std, 1.0):.2g} times smaller, by the initialisation of query and key or by what is "
-            "added to the scores",
+            mend=f"make the logits {max(std, 1.0):.2g} times smaller, by the initialisation of query and key or by "
+            "what is added to the scores",
             source=healthy.source,
         )
 
@@ -123,11 +130,11 @@ def _finding(
 RULE = Rule(
     name=NAME,
     what="The softmax of a head is one-hot, or exactly uniform.",
-    why="Logits of standard deviation s over n keys leave H/ln n = 1 − s²/(2 ln n): 0.9 at s = 1 and n = 128. Far below, "
-    "a row reads one position; at 1 to the last digit, logits are so small that neither query nor key learns, since "
-    "each learns from the size of the other.",
-    when="Low entropy matters at the start, and in a trained model where a whole head has it. Heads that all look at one "
-    "key are sinks and normal; heads that start uniform because a projection starts at zero are a choice.",
+    why="Logits of standard deviation s over n keys leave H/ln n = 1 − s²/(2 ln n): 0.9 at s = 1 and n = 128. Far "
+    "below, a row reads one position; at 1 to the last digit, logits are so small that neither query nor key learns, "
+    "since each learns from the size of the other.",
+    when="Low entropy matters at the start, and in a trained model where a whole head has it. Heads that all look at "
+    "one key are sinks and normal; heads that start uniform because a projection starts at zero are a choice.",
     example="""
 import torch
 

@@ -37,8 +37,8 @@ def _site(site: Attention, heads: tuple[float, ...]) -> Iterator[Finding]:
         expected=usual.high,
         high=usual.high,
         source=sound.source if grave else usual.source,
-        message=f"logits reach {largest:.4g} in {len(grown)} of {len(heads)} heads, expected at most {usual.high:g}: a key "
-        f"whose logit is {usual.high:g} below the largest has e^-{usual.high:g} of its weight",
+        message=f"logits reach {largest:.4g} in {len(grown)} of {len(heads)} heads, expected at most {usual.high:g}: a "
+        f"key whose logit is {usual.high:g} below the largest has e^-{usual.high:g} of its weight",
         mend="normalise query and key, cap the logits (c · tanh(x / c)), or clip the projections; lower their learning "
         "rate and warm it up longer",
         file=site.site.file,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from math import isclose, sqrt
+from math import isclose, isfinite, sqrt
 
 import torch
 
@@ -33,10 +33,11 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
 def _factors(site: Attention) -> Iterator[tuple[str, float]]:
     """The factor of the whole site; of each head, where heads differ."""
     assert site.factor is not None
-    if not site.by_head or max(site.by_head) < min(site.by_head) * (1 + ALIKE):
+    heads = {head: factor for head, factor in enumerate(site.by_head) if isfinite(factor)}
+    if not heads or max(heads.values()) <= min(heads.values()) * (1 + ALIKE):
         yield site.name, site.factor
         return
-    for head, factor in enumerate(site.by_head):
+    for head, factor in heads.items():
         yield head_name(site, head), factor
 
 
@@ -68,7 +69,7 @@ def _plain(evidence: Evidence, site: Attention, name: str, tolerance: Threshold)
         reason = "the rest stands in the weights of query and key"
         yield _finding(Severity.NOTE, site, name, site.factor, paper, PAPER, reason, tolerance)
         return
-    reason = _name(evidence, site, ratio)
+    reason = _name(evidence, site, ratio, share)
     yield _finding(Severity.FAULT, site, name, site.factor * share, paper, PAPER, reason, tolerance)
 
 
@@ -150,15 +151,16 @@ def _own_share(evidence: Evidence, site: Attention) -> float:
     return share if threshold(NAME, "in_weights").holds(share / power) else 1.0
 
 
-def _name(evidence: Evidence, site: Attention, ratio: float) -> str:
+def _name(evidence: Evidence, site: Attention, ratio: float, share: float = 1.0) -> str:
     """What a ratio to the paper's factor means."""
     root = sqrt(site.d_k)
     widths = {one.width for one in evidence.trace.embeddings} | ({site.heads * site.d_k} if site.heads else set())
     names = {root: "the factor is missing", 1 / root: "the factor is applied twice", root**2: "multiplied by √d_k"}
     names |= {sqrt(root): "only one of two quarter powers is applied"}
     names |= {sqrt(site.d_k / width): "d_model stands where d_k belongs" for width in widths if width != site.d_k}
+    close = 0.1 if share != 1 else 0.02  # sizes of weights are drawn
     for value, name in names.items():
-        if isclose(ratio, value, rel_tol=0.02):
+        if isclose(ratio, value, rel_tol=close):
             return name
     return "no declared factor explains it"
 

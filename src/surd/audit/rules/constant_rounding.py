@@ -47,8 +47,8 @@ def _rounded(evidence: Evidence, table: Embedding) -> Iterator[Finding]:
         low=-healthy.high,
         high=healthy.high,
         source=source,
-        message=f"rows are multiplied by {table.multiplier:.6g} where {source} has {exact:.6g}: {off:+.3%}, as rounding to "
-        "8 significant bits makes it",
+        message=f"rows are multiplied by {table.multiplier:.6g} where {source} has {exact:.6g}: {off:+.3%}, as "
+        "rounding to 8 significant bits makes it",
         mend=f"multiply by {exact:.6g} in the type in which the reference kept it: a number that was rounded in its "
         "training stays rounded, and one that was not stays in fp32",
         file=table.site.file,
@@ -66,8 +66,8 @@ def _widened(evidence: Evidence, table: Embedding) -> Finding:
         measured=table.dtype,
         expected=stored,
         source="google/gemma_pytorch#67; torch's promotion of types",
-        message=f"rows are stored as {stored} and enter as {table.dtype}: the factor is a tensor of {table.dtype} and widens "
-        "what it multiplies",
+        message=f"rows are stored as {stored} and enter as {table.dtype}: the factor is a tensor of {table.dtype} and "
+        "widens what it multiplies",
         mend=f"keep the factor as a number, or convert it to {stored}",
         file=table.site.file,
         line=table.site.line,
@@ -77,10 +77,11 @@ def _widened(evidence: Evidence, table: Embedding) -> Finding:
 RULE = Rule(
     name=NAME,
     what="√d_model, or the declared factor, is rounded to another type than that of the training it comes from.",
-    why="bfloat16 keeps 8 significant bits: √3072 = 55.4256 becomes 55.5, +0.13 %; √5376 = 73.3212 becomes 73.5, +0.24 %; "
-    "the worst is 0.39 %. All that follows was trained with the one number, and each port that takes the other is off by "
-    "as much at every position.",
-    when="Between a model and its port or its next checkpoint. In a model that is trained as it stands either number will do.",
+    why="bfloat16 keeps 8 significant bits: √3072 = 55.4256 becomes 55.5, +0.13 %; √5376 = 73.3212 becomes 73.5, +0.24 "
+    "%; the worst is 0.39 %. All that follows was trained with the one number, and each port that takes the other is "
+    "off by as much at every position.",
+    when="Between a model and its port or its next checkpoint. In a model that is trained as it stands either number "
+    "will do.",
     example="""
 import torch
 from torch import nn

@@ -106,9 +106,10 @@ def _features(evidence: Evidence, layer: Embedding) -> Iterator[Finding]:
         measured=layer.multiplier,
         expected=1.0,
         source="Glorot & Bengio 2010: a layer's initialisation already gives unit inputs unit outputs",
-        message=f"what {layer.table or 'a layer'} makes of the inputs is multiplied by {layer.multiplier:.4g} ({reason}) "
-        f"before it enters the first block{said}; expected 1",
-        mend="leave out the multiplication: √d_model belongs to rows of a table with a standard deviation of 1/√d_model",
+        message=f"what {layer.table or 'a layer'} makes of the inputs is multiplied by {layer.multiplier:.4g} "
+        f"({reason}) before it enters the first block{said}; expected 1",
+        mend="leave out the multiplication: √d_model belongs to rows of a table with a standard deviation of "
+        "1/√d_model",
         file=layer.site.file,
         line=layer.site.line,
     )
@@ -120,8 +121,8 @@ def _other_path(evidence: Evidence) -> Iterator[Finding]:
     if table is None:
         return
     found = embedded_difference(evidence.module, evidence.inputs, table.table, table.multiplier or 1.0)
-    if found is None or found.factor is None:
-        return
+    if found is None or found.factor is None or found.factor < 1:
+        return  # vectors that come with their factor are a convention; a second factor on them is none
     yield Finding(
         severity=Severity.FAULT,
         site=table.site.name,
@@ -159,8 +160,8 @@ def _finding(severity: Severity, table: Embedding, expected: float, source: str,
         measured=table.multiplier,
         expected=expected,
         source=source,
-        message=f"rows of {table.table} are multiplied by {table.multiplier:.4g}, {table.multiplier / expected:.3g} times "
-        f"the expected {expected:.4g} (d_model = {table.width}, √d_model = {sqrt(table.width):.4g}): {reason}",
+        message=f"rows of {table.table} are multiplied by {table.multiplier:.4g}, {table.multiplier / expected:.3g} "
+        f"times the expected {expected:.4g} (d_model = {table.width}, √d_model = {sqrt(table.width):.4g}): {reason}",
         mend=f"multiply by {expected:.4g} once, where tokens become vectors, and nowhere else",
         file=table.site.file,
         line=table.site.line,
@@ -170,11 +171,12 @@ def _finding(severity: Severity, table: Embedding, expected: float, source: str,
 RULE = Rule(
     name=NAME,
     what="Rows of the embedding enter the first block times another number than √d_model, 1, or the declared one.",
-    why="A table that is also the pre-softmax matrix wants entries of standard deviation 1/√d_model, so that logits have "
-    "standard deviation 1; as an input it then has an rms of 1/√d_model, a sixteenth of a sinusoid at 512. Times "
+    why="A table that is also the pre-softmax matrix wants entries of standard deviation 1/√d_model, so that logits "
+    "have standard deviation 1; as an input it then has an rms of 1/√d_model, a sixteenth of a sinusoid at 512. Times "
     "√d_model it is 1. A second time makes it √d_model, and positions and branches are lost beside it.",
     when="From the first step where positions are added or the first attention has no norm before it; a norm at the "
-    "entrance hides it. A model that was trained with one factor is wrong with any other, however small the step looks.",
+    "entrance hides it. A model that was trained with one factor is wrong with any other, however small the step "
+    "looks.",
     example="""
 import math
 

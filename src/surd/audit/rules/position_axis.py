@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from surd.audit.evidence import Evidence
-from surd.audit.finding import Finding, Severity, Skipped, Unobserved
+from surd.audit.finding import Finding, Severity, Skipped
 from surd.audit.rule import Models, Needs, Rule
 from surd.audit.thresholds import threshold
 from surd.measure.alike import row_difference
@@ -62,8 +62,8 @@ def _rows(evidence: Evidence) -> Iterator[Finding | Skipped]:
         expected=0.0,
         high=healthy.high,
         source=healthy.source,
-        message=f"one text in different rows of a batch gives outputs that differ by {found:.2g} of their size: what is "
-        "meant for places is added by row",
+        message=f"one text in different rows of a batch gives outputs that differ by {found:.2g} of their size: what "
+        "is meant for places is added by row",
         mend="index positions by the axis of the sequence: positions[: x.shape[1]] of shape (length, d_model) for "
         "(batch, length, d_model)",
     )

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from math import inf
 
 from surd.audit.evidence import Evidence
-from surd.audit.finding import Finding, Severity, Skipped, Unobserved
+from surd.audit.finding import Finding, Severity, Skipped, Unobserved, as_one
 from surd.audit.rule import Models, Needs, Rule
 from surd.audit.thresholds import Threshold, threshold
 from surd.measure.sites import Embedding
@@ -16,16 +16,25 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
     trace = evidence.trace
     if not trace.embeddings and not trace.features:
         raise Unobserved("no table of tokens was read, and no layer reads inputs of numbers")
+    found: list[Finding] = []
     for table in trace.embeddings:
         if table.multiplier is None:
             yield Skipped(site=table.site.name, reason="what tokens bring into the first block could not be told apart")
         elif table.blank:
-            yield _zero(evidence, table)
+            found.append(_zero(evidence, table))
         elif table.signal_ratio is not None:
-            yield from _sized(evidence, table, table.signal_ratio)
+            found += _sized(evidence, table, table.signal_ratio)
     for layer in trace.features:
         if layer.multiplier is not None and layer.signal_ratio is not None and evidence.declared.embedding is None:
-            yield from _features(evidence, layer, layer.signal_ratio)
+            found += _features(evidence, layer, layer.signal_ratio)
+    for severity in dict.fromkeys(one.severity for one in found):
+        yield from as_one((one for one in found if one.severity is severity), _distance)
+
+
+def _distance(finding: Finding) -> float:
+    """How far from the paper's ratio, in either direction."""
+    ratio = float(finding.measured)
+    return max(ratio, 1 / ratio) if ratio else inf
 
 
 def _sized(evidence: Evidence, table: Embedding, ratio: float) -> Iterator[Finding]:
@@ -96,7 +105,8 @@ def _features(evidence: Evidence, layer: Embedding, ratio: float) -> Iterator[Fi
         healthy,
         f"features of unit size are multiplied by {layer.multiplier:.4g} and enter {ratio:.3g} times as large as the "
         f"positions that are added to them, expected {healthy.low:g} to {healthy.high:g}",
-        f"leave out the factor {layer.multiplier:.4g}: it is for rows of a table with a standard deviation of 1/√d_model",
+        f"leave out the factor {layer.multiplier:.4g}: it is for rows of a table with a standard deviation of "
+        "1/√d_model",
     )
 
 

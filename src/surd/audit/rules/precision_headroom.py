@@ -72,8 +72,8 @@ def _coarse(loss: LossRead) -> Finding:
         expected=0.0,
         high=healthy.high,
         source=healthy.source,
-        message=f"the cross-entropy of {loss.value:.4g} is computed from {name} logits in {name}, where neighbouring numbers "
-        f"are {loss.quantum:.3g} apart",
+        message=f"the cross-entropy of {loss.value:.4g} is computed from {name} logits in {name}, where neighbouring "
+        f"numbers are {loss.quantum:.3g} apart",
         mend="logits.float() before the loss",
     )
 
@@ -81,8 +81,8 @@ def _coarse(loss: LossRead) -> Finding:
 RULE = Rule(
     name=NAME,
     what="Products or sums come near the largest number that their type can hold, or a loss is coarser than its steps.",
-    why="float16 ends at 65504. A product of d_k entries of size a is up to d_k a²: queries and keys of norm 256 reach it "
-    "before the division by √d_k. bfloat16 does not end there, but a loss of 10.8 in it moves in steps of 0.06.",
+    why="float16 ends at 65504. A product of d_k entries of size a is up to d_k a²: queries and keys of norm 256 reach "
+    "it before the division by √d_k. bfloat16 does not end there, but a loss of 10.8 in it moves in steps of 0.06.",
     when="In float16, by type or autocast; in fp32 it is a note on what half precision would meet.",
     example="""
 import torch.nn.functional as F

@@ -56,10 +56,10 @@ def _growth(evidence: Evidence, found: list[Spectrum]) -> Iterator[Finding]:
                 expected=1.0,
                 high=healthy.high,
                 source=healthy.source,
-                message=f"σ_max(W_q W_kᵀ) is {norm:.4g}, {norm / typical:.3g} times the {typical:.4g} of the other layers, and "
-                f"logits have {_std(site) / logits:.3g} times their standard deviation",
-                mend="normalise query and key, or clip the growth of their projections (QK-clip); a lower learning rate "
-                "delays it",
+                message=f"σ_max(W_q W_kᵀ) is {norm:.4g}, {norm / typical:.3g} times the {typical:.4g} of the other "
+                f"layers, and logits have {_std(site) / logits:.3g} times their standard deviation",
+                mend="normalise query and key, or clip the growth of their projections (QK-clip); a lower learning "
+                "rate delays it",
                 file=site.site.file,
                 line=site.site.line,
             )
@@ -144,8 +144,8 @@ RULE = Rule(
     name=NAME,
     what="Queries and keys of some layers have outgrown the others, or a learned temperature has no bound.",
     why="A logit is xᵀ W_qᵀ W_k x: no norm stands behind it, so it grows by the product of two matrices that training "
-    "pulls the same way. Three times each is nine times the logits. A learned temperature exp(t) grows without end unless "
-    "it is clipped, and a t that is multiplied without exp is 5 times too small at 1/0.07.",
+    "pulls the same way. Three times each is nine times the logits. A learned temperature exp(t) grows without end "
+    "unless it is clipped, and a t that is multiplied without exp is 5 times too small at 1/0.07.",
     when="In a checkpoint, before a run diverges: the late layers go first, and their values stay as they were.",
     example="""
 import torch

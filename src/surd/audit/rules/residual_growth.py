@@ -1,44 +1,31 @@
 """The residual stream grows from layer to layer, or leaves a pre-norm stack without a norm."""
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Unobserved
 from surd.audit.rule import Models, Needs, Rule
 from surd.audit.thresholds import threshold
-from surd.measure.sites import Reading, Role
+from surd.measure.sites import Chain
 
 NAME = "residual-growth"
 QUANTITY = "rms of the stream after the last block over that after the first"
 PRE_NORM = "Xiong et al. 2020 (arXiv 2002.04745), figure 1: a pre-norm stack ends in a norm"
-BLOCK = re.compile(r"^(.*?)\.?\b\d+(?:\.|$)")
 
 
 def look(evidence: Evidence) -> Iterator[Finding]:
-    towers = _towers(evidence)
-    if not towers:
+    chains = evidence.trace.chains
+    if not chains:
         raise Unobserved("no residual connection was seen")
-    grown = [one for name, sizes in towers.items() for one in _growth(name, sizes[Role.STREAM], sizes[Role.BRANCH])]
+    grown = [one for chain in chains for one in _growth(chain)]
     yield from grown
     if not any(one.severity.fails for one in grown):  # a stream that explodes is too large for every reader
         yield from _bare(evidence)
 
 
-def _towers(evidence: Evidence) -> Mapping[str, Mapping[Role, list[Reading]]]:
-    """Branches and streams by the stack of numbered blocks that they stand in, in the order of the forward."""
-    towers: dict[str, dict[Role, list[Reading]]] = {}
-    for reading in evidence.trace.readings:
-        if reading.site.role in (Role.BRANCH, Role.STREAM):
-            found = BLOCK.match(reading.site.path)
-            tower = towers.setdefault(found[1] if found else "", {Role.BRANCH: [], Role.STREAM: []})
-            tower[reading.site.role].append(reading)
-    return towers
-
-
-def _growth(tower: str, stream: list[Reading], branches: list[Reading]) -> Iterator[Finding]:
+def _growth(chain: Chain) -> Iterator[Finding]:
     """A stream may outgrow a small table by branches of one size; where the branches grow with it, it explodes."""
-    healthy = threshold(NAME, "stream")
+    healthy, stream, branches = threshold(NAME, "stream"), chain.sums, chain.branches
     if len(stream) < 2 or not stream[0].rms:
         return
     growth = stream[-1].rms / stream[0].rms
@@ -55,7 +42,7 @@ def _growth(tower: str, stream: list[Reading], branches: list[Reading]) -> Itera
         expected=1.0,
         high=healthy.high,
         source=healthy.source,
-        message=f"the stream of {tower or 'the model'} grows {growth:.3g} times over {len(stream)} sums, from "
+        message=f"the stream grows {growth:.3g} times over {len(stream)} sums, from "
         f"{stream[0].rms:.3g} to {stream[-1].rms:.3g}"
         + (f"; what is added to it grows {late / early:.3g} times: every layer multiplies" if with_it else ""),
         mend="give every branch a norm before it, or the stream one after every sum, and draw the last matrix of each "

@@ -26,19 +26,21 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
                 expected=0.0,
                 high=healthy.high,
                 source=healthy.source,
-                message=f"{one.cause}: at position {one.positions - 1} an angle is off by up to {one.error:.3g} rad, expected "
-                f"at most {healthy.high:g}",
-                mend="compute positions times frequencies, and cos and sin of them, in fp32, outside autocast; round the "
-                "table afterwards",
+                message=f"{one.cause}: at position {one.positions - 1} an angle is off by up to {one.error:.3g} rad, "
+                f"expected at most {healthy.high:g}",
+                mend="compute positions times frequencies, and cos and sin of them, in fp32, outside autocast; round "
+                "the table afterwards",
             )
 
 
 RULE = Rule(
     name=NAME,
     what="Angles of positions are computed in half precision, and err by more with every position.",
-    why="bfloat16 holds 769 different numbers of the first 4096 positions; a frequency rounded to 8 bits is off by up to "
-    "0.2 %, and position 4095 turns by 0.002 · 4095 = 8 rad the wrong way. Cosines rounded after fp32 are right to 0.004.",
-    when="With long texts, in models that are moved to half precision as a whole, buffers included, or run in autocast.",
+    why="bfloat16 holds 769 different numbers of the first 4096 positions; a frequency rounded to 8 bits is off by up "
+    "to 0.2 %, and position 4095 turns by 0.002 · 4095 = 8 rad the wrong way. Cosines rounded after fp32 are right to "
+    "0.004.",
+    when="With long texts, in models that are moved to half precision as a whole, buffers included, or run in "
+    "autocast.",
     example="""
 import torch
 

@@ -43,10 +43,10 @@ def _site(site: Attention) -> Iterator[Finding]:
         expected=0.0,
         high=healthy.high,
         source=healthy.source,
-        message=f"{share:.0%} of the softmax rows of {len(sick)} of {len(shares)} heads are dead (a Jacobian below {DEAD}): "
-        f"logits have a standard deviation of {std:.3g} within a row, expected about 1",
-        mend=f"make the logits {std:.2g} times smaller: by the initialisation of query and key, a norm of both, or a norm "
-        "before the block; biases on scores count as logits",
+        message=f"{share:.0%} of the softmax rows of {len(sick)} of {len(shares)} heads are dead (a Jacobian below "
+        f"{DEAD}): logits have a standard deviation of {std:.3g} within a row, expected about 1",
+        mend=f"make the logits {std:.2g} times smaller: by the initialisation of query and key, a norm of both, or a "
+        "norm before the block; biases on scores count as logits",
         file=site.site.file,
         line=site.site.line,
     )
@@ -55,9 +55,9 @@ def _site(site: Attention) -> Iterator[Finding]:
 RULE = Rule(
     name=NAME,
     what="Rows of an untrained softmax put all their weight on one key, and pass no gradient.",
-    why="The Jacobian of a softmax is diag(p) − p pᵀ: 0 where one p is 1. With logits of standard deviation 1 no row of it "
-    "is below 0.01; at 8 it is 14 % of the rows of 128 keys, at 16 more than a third. A norm of the gradient does not "
-    "show it, because the rows that live get more.",
+    why="The Jacobian of a softmax is diag(p) − p pᵀ: 0 where one p is 1. With logits of standard deviation 1 no row "
+    "of it is below 0.01; at 8 it is 14 % of the rows of 128 keys, at 16 more than a third. A norm of the gradient "
+    "does not show it, because the rows that live get more.",
     when="At the start: a dead row cannot learn where to look. After training sharp heads are normal.",
     example="""
 from surd.audit.specimen import Attention, language_model

@@ -1,0 +1,270 @@
+"""Comparison: what differs in scale between two models, place by place: two checkpoints, or a port and its original."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+import torch
+
+from surd.audit.evidence import Evidence
+from surd.audit.finding import Finding, Severity, Skipped, Unobserved, Value, as_one
+from surd.audit.judge import ORDER, Report, chosen, merged
+from surd.audit.ledger import Line
+from surd.audit.matching import Pair, matched
+from surd.audit.report.words import number
+from surd.audit.scales import constants, sizes, stored
+from surd.audit.thresholds import Threshold, threshold
+from surd.measure.calls import rms
+from surd.measure.sites import Role, Trace
+
+NAME = "comparison"
+SHARE = 0.8
+"""Of the matrices that must be the same for two models to have the same weights."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sides:
+    """Two models, with what is known of both together."""
+
+    mine: Evidence
+    theirs: Evidence
+    same_inputs: bool
+    same_weights: bool
+    """A port, or one model in two states: then every size must agree."""
+    exact: Threshold
+    """For what must agree."""
+
+    @property
+    def by(self) -> str:
+        """What the second one is called."""
+        return self.theirs.subject.name
+
+
+def compared(
+    mine: Evidence,
+    theirs: Evidence,
+    *,
+    same_inputs: bool,
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    static: bool = False,
+    further: Sequence[Finding] = (),
+) -> Report:
+    """A finding for each scale in which the first model differs from the second, whose own is right by definition.
+
+    A constant that differs is a fault. So is a size, where both have the same weights; else it is a note, for training,
+    or another draw, may have moved it. `further` findings were made between the two elsewhere.
+    """
+    names = {rule.name for rule in chosen(select, ignore)}
+    weights, odd = matched(stored(mine.weights), stored(theirs.weights))
+    sides = _sides(mine, theirs, same_inputs, weights)
+    fixed, moving, skipped = ([], [], []) if static else _observed(sides)
+    skipped += [Skipped(rule="init-std", site=sides.by, reason=left) for left in odd]
+    kept = [pair for pair in (*fixed, *moving, *weights) if pair[0].rule in names]
+    seen = [pair for pair in kept if pair[0].value is not None and pair[1].value is not None]
+    skipped += [_blind(pair, sides.by) for pair in kept if pair[0].value is None or pair[1].value is None]
+    found = [*_differing(sides, seen), *(one for one in further if one.rule in names)]
+    told = {one.rule for one in found}
+    trace = mine.shared.get("trace")
+    return Report(
+        subject=f"{mine.subject.name} against {sides.by}",
+        findings=_grouped(merged(found)),
+        skipped=tuple(one for one in skipped if one.rule in names),
+        passed=tuple(sorted({pair[0].rule for pair in seen} - told)),
+        trained=mine.trained,
+        trace=trace if isinstance(trace, Trace) else None,
+        ledger=tuple(line for pair in seen for line in _lines(pair, sides.by)),
+        heads=(),
+        structure=mine.weights.structure(),
+        notes=(*mine.subject.notes, *_notes(sides, static)),
+        blind=next((str(x) for x in map(mine.shared.get, ("inputs", "trace")) if isinstance(x, Unobserved)), ""),
+    )
+
+
+def _sides(mine: Evidence, theirs: Evidence, same_inputs: bool, weights: Sequence[Pair]) -> Sides:
+    half = not {mine.dtype, theirs.dtype} <= {torch.float32, torch.float64}
+    exact = threshold(NAME, "half" if half else "fp32")
+    tight = threshold(NAME, "weights_half" if half else "weights")
+    matrices = [pair for pair in weights if pair[0].rule == "init-std"]
+    alike = sum(tight.holds(_ratio(*_numbers(pair))) for pair in matrices)
+    same = bool(matrices) and alike >= SHARE * len(matrices)
+    return Sides(mine=mine, theirs=theirs, same_inputs=same_inputs, same_weights=same, exact=exact)
+
+
+def _observed(sides: Sides) -> tuple[list[Pair], list[Pair], list[Skipped]]:
+    """Pairs of constants and of sizes at sites, or why there are none."""
+    try:
+        fixed, odd = matched(constants(sides.mine), constants(sides.theirs))
+        moving, more = matched(sizes(sides.mine), sizes(sides.theirs))
+    except Unobserved as reason:
+        return [], [], [Skipped(rule=name, reason=str(reason)) for name in ("attention-scale", "embedding-scale")]
+    skipped = [Skipped(rule="attention-scale", site=sides.by, reason=left) for left in odd]
+    return fixed, moving, skipped + [Skipped(rule="residual-growth", site=sides.by, reason=left) for left in more]
+
+
+def _blind(pair: Pair, by: str) -> Skipped:
+    one, other = pair
+    side, where = ("", one) if one.value is None else (f" in {by}", other)
+    return Skipped(rule=one.rule, site=where.site, reason=f"{one.quantity}{side}: {where.reason}")
+
+
+def _differing(sides: Sides, pairs: Sequence[Pair]) -> Iterator[Finding]:
+    """The findings in the order of the forward, those of sizes one for each rule."""
+    loose: dict[str, list[Finding]] = {}
+    for pair in pairs:
+        one, other = pair
+        if one.size:
+            if (severity := _severity(sides, pair)) is not None:
+                loose.setdefault(one.rule, []).append(_finding(sides, pair, severity))
+        elif not _agree(pair, sides.exact):
+            yield _finding(sides, pair, _of_constant(sides, pair))
+    for found in loose.values():
+        # With the same weights the first place leads to the cause; else the one that differs most tells most.
+        yield from as_one(found, (lambda one: -found.index(one)) if sides.same_weights else _grave)
+
+
+def _agree(pair: Pair, exact: Threshold) -> bool:
+    first, second = (one.value for one in pair)
+    if isinstance(first, float) and isinstance(second, float):
+        return exact.holds(_ratio(first, second))
+    return first == second
+
+
+def _severity(sides: Sides, pair: Pair) -> Severity | None:
+    """Of a size that differs; None where it does not."""
+    ratio = _ratio(*_numbers(pair))
+    at_site = ":" in pair[0].site
+    if sides.same_weights and (sides.same_inputs or not at_site):
+        return None if sides.exact.holds(ratio) else Severity.FAULT
+    untrained = not sides.mine.trained and not sides.theirs.trained
+    if untrained and pair[0].rule == "init-std" and not at_site:
+        return None if threshold(NAME, "drawn").holds(ratio) else Severity.WARNING
+    return None if threshold(NAME, "moved").holds(ratio) else Severity.NOTE
+
+
+def _of_constant(sides: Sides, pair: Pair) -> Severity:
+    """A note where the rest of a factor stands in the weights, so that scores, rows or logits are as large."""
+    one, other = pair
+    if one.rule == "parameter-count":
+        return Severity.NOTE if _other_vocabulary(sides) else Severity.WARNING
+    role = {"attention-scale": Role.SCORE, "embedding-scale": Role.EMBED, "logit-scale": Role.LOGITS}.get(one.rule)
+    if role is None or not isinstance(one.value, float) or not sides.same_inputs:
+        return Severity.FAULT
+    here, there = (_size(side, scale.site, role) for side, scale in ((sides.mine, one), (sides.theirs, other)))
+    same = sides.exact if sides.same_weights else threshold(NAME, "drawn")
+    return Severity.NOTE if here and there and same.holds(here / there) else Severity.FAULT
+
+
+def _size(side: Evidence, site: str, role: Role) -> float | None:
+    """The rms at a site, or at the only one of its role."""
+    readings = [one for one in side.trace.readings if one.site.role is role]
+    named = [one.rms for one in readings if one.site.name == site]
+    return named[0] if named else readings[0].rms if len(readings) == 1 else None
+
+
+def _other_vocabulary(sides: Sides) -> bool:
+    """Whether tables of tokens have another number of rows: then the count must differ."""
+    traces = [side.shared.get("trace") for side in (sides.mine, sides.theirs)]
+    rows = [{table.rows for table in trace.embeddings} for trace in traces if isinstance(trace, Trace)]
+    return len(rows) == 2 and rows[0] != rows[1]
+
+
+def _finding(sides: Sides, pair: Pair, severity: Severity) -> Finding:
+    one, other = pair
+    assert one.value is not None and other.value is not None, "what has no value is skipped"
+    ratio = _ratio(*_numbers(pair))
+    times = f", {ratio:.4g} times" if 0 < abs(ratio) < inf and not isinstance(one.value, bool) else ""
+    there = "" if other.site == one.site else f" ({other.site})"
+    why = {
+        Severity.NOTE: "; what follows from it is as large in both, so the rest stands in the weights",
+        Severity.FAULT: "; the weights are the same" if one.size else "",
+    }
+    moved = one.size and severity is Severity.NOTE
+    return Finding(
+        severity=severity,
+        site=one.site,
+        quantity=one.quantity,
+        measured=_told(one.value),
+        expected=_told(other.value),
+        source=sides.by,
+        message=f"{one.quantity} is {number(_told(one.value))} here and {number(_told(other.value))} in "
+        f"{sides.by}{there}{times}{'' if moved or one.rule == 'parameter-count' else why.get(severity, '')}",
+        mend=_mend(sides, pair, moved),
+        file=one.file,
+        line=one.line,
+        rule=one.rule,
+        sites=(one.site,),
+    )
+
+
+def _mend(sides: Sides, pair: Pair, moved: bool) -> str:
+    one, other = pair
+    if moved:
+        return "nothing, where training moved it; else look at what stands before the first place"
+    if one.size:
+        return f"look at what stands before {one.site}: up to there the sizes agree"
+    assert other.value is not None, "what has no value is skipped"
+    return f"make it {number(_told(other.value))}, as in {sides.by}"
+
+
+def _grouped(found: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Sizes that differ follow from the first constant that does, or else from the first size."""
+    faults = [one for one in found if one.severity.fails]
+    constant = [one for one in faults if not one.quantity.startswith(("rms of", "std of"))]
+    cause = (constant or faults or [None])[0]
+    if cause is None:
+        return tuple(sorted(found, key=lambda one: ORDER.index(one.severity)))
+    followers = tuple(one for one in faults if one is not cause and one not in constant)
+    primary = [replace(one, consequences=followers) if one is cause else one for one in found if one not in followers]
+    return tuple(sorted(primary, key=lambda one: ORDER.index(one.severity)))
+
+
+def _lines(pair: Pair, by: str) -> Iterator[Line]:
+    first, second = _numbers(pair)
+    if isinstance(pair[0].value, float) and isinstance(pair[1].value, float) and 0 < abs(second) < inf and first < inf:
+        yield Line(site=pair[0].site, quantity=pair[0].quantity, measured=first, expected=second, source=by)
+
+
+def _notes(sides: Sides, static: bool) -> Iterator[str]:
+    """How the comparison was made, and whether the outputs agree."""
+    if static:
+        yield "weights alone were compared"
+        return
+    weights = "the same weights" if sides.same_weights else "other weights"
+    yield f"{weights}, {'the same inputs' if sides.same_inputs else 'inputs of its own for each'}"
+    if sides.same_inputs:
+        try:
+            outputs = [[x for x in side.outputs if x.is_floating_point()] for side in (sides.mine, sides.theirs)]
+        except Unobserved:
+            return
+        for mine, theirs in zip(*outputs, strict=False):
+            if mine.shape == theirs.shape:
+                difference = rms(mine.float() - theirs.float()) / max(rms(theirs.float()), 1e-30)
+                yield f"the first output differs by {difference:.2g} of its size"
+                return
+
+
+def _ratio(first: float, second: float) -> float:
+    """The first over the second; 1 where both are zero, or both infinite."""
+    if first == second:
+        return 1.0
+    return first / second if second not in (0.0, inf) else inf if second == 0.0 else 0.0
+
+
+def _numbers(pair: Pair) -> tuple[float, float]:
+    return tuple(float(one.value) if isinstance(one.value, int | float) else 0.0 for one in pair)  # pyrefly: ignore
+
+
+def _told(value: Value) -> Value:
+    """No cap is told in words."""
+    return "none" if value == inf else value
+
+
+def _grave(one: Finding) -> float:
+    """By what power of two it differs."""
+    pair = one.measured, one.expected
+    if not all(isinstance(value, int | float) and value > 0 for value in pair):
+        return inf
+    ratio = float(one.measured) / float(one.expected)
+    return max(ratio, 1 / ratio)
+

@@ -1,0 +1,141 @@
+"""A model that is meant to be causal looks at future tokens."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from surd.audit.evidence import Evidence
+from surd.audit.finding import Finding, Severity, Skipped
+from surd.audit.rule import Models, Needs, Rule
+from surd.measure.masked import Scored
+
+NAME = "causality"
+MOST_BEYOND = 3
+"""Diagonals above the main one that a triangle drawn one off may show."""
+
+
+def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
+    mixing = evidence.mixing
+    own = [reach for reach in mixing.reaches if reach.own]
+    if not own:
+        yield Skipped(reason="the output does not stand at the positions of an input")
+        return
+    reach = own[0]
+    if not reach.finite:
+        yield Skipped(reason="the gradients are not finite")
+        return
+    if reach.later == 0:
+        return
+    drawn = {one.site.name: shape for one in mixing.scores if (shape := triangle(one)) is not None}
+    meant = _meant(evidence, drawn)
+    if meant is None:
+        return
+    sites = [one for one in mixing.scores if one.square and _sees_later(one)]
+    site = sites[0] if sites else None
+    yield Finding(
+        severity=Severity.FAULT,
+        site=site.site.name if site else reach.source,
+        quantity="share of an output's gradient that comes from later tokens",
+        measured=reach.later,
+        expected=0.0,
+        source=meant,
+        message=f"an output depends on tokens after its own ({reach.later:.3g} of its gradient, expected exactly 0; "
+        f"{reach.earlier:.3g} from earlier ones): {_reason(site, drawn)}",
+        mend="hide key j from query i where j > i: scores.masked_fill(ones(T, T).triu(1).bool(), -inf) before the "
+        "softmax, or is_causal=True for the kernel, in every layer that the decoder has",
+        file=site.site.file if site else "",
+        line=site.site.line if site else 0,
+    )
+
+
+def _meant(evidence: Evidence, drawn: dict[str, str]) -> str | None:
+    """Who says that the model is causal; None where nobody does."""
+    stated = evidence.declared.causal
+    if stated is not None:
+        return stated.by if stated.value else None
+    if evidence.mixing.next_tokens:
+        return "the loss asks for the token that comes next"
+    return f"the mask of {next(iter(drawn))}" if drawn else None
+
+
+def triangle(one: Scored) -> str | None:
+    """What the mask of an attention of equal lengths looks like: a triangle, one turned over, or one drawn too wide."""
+    if not one.square or one.hidden is None or one.scores.shape[-1] < 4:
+        return None
+    seen = _anywhere(~one.hidden)
+    above, below = _corners(seen)
+    if not bool(above.any()) and bool(below.any()):
+        return "right"
+    if not bool(below.any()) and bool(above.any()):
+        return "turned over"
+    for beyond in range(1, MOST_BEYOND + 1):
+        if not bool(seen.triu(beyond + 1).any()) and bool(below.all()):
+            return f"{beyond} too wide"
+    return None
+
+
+def _sees_later(one: Scored) -> bool:
+    return bool(_corners(_anywhere(one.seen))[0].any())
+
+
+def _anywhere(seen: Tensor) -> Tensor:
+    """Over all heads and rows of the batch."""
+    return seen.reshape(-1, *seen.shape[-2:]).any(0)
+
+
+def _corners(seen: Tensor) -> tuple[Tensor, Tensor]:
+    """Entries above and below the diagonal."""
+    places = torch.arange(seen.shape[-1], device=seen.device)
+    return seen[places[:, None] < places], seen[places[:, None] > places]
+
+
+def _reason(site: Scored | None, drawn: dict[str, str]) -> str:
+    if site is None:
+        return "the scores hide the future, so it comes in beside them"
+    shape = drawn.get(site.site.name)
+    if shape == "turned over":
+        return f"the triangle of {site.site.name} is turned over: it hides the past"
+    if shape is not None and shape != "right":
+        return f"the triangle of {site.site.name} is drawn {shape} by diagonals"
+    if shape == "right":
+        return f"{site.site.name} has a triangle, but what it writes there ({site.fills[0]:g}) hides nothing"
+    return f"{site.site.name} has no mask"
+
+
+RULE = Rule(
+    name=NAME,
+    what="A model that is meant to be causal looks at future tokens.",
+    why="What a token is to be predicted from must not contain it: the gradient of output t with respect to the inputs "
+    "after t is exactly 0 through a mask, with no tolerance. A model that sees the next token learns to copy it: its "
+    "loss falls below ln V even on random tokens, and what it generates is noise.",
+    when="From the first step of any language model or decoder. Encoders and masked language models look both ways by "
+    "design: the rule speaks only where the configuration, the loss or a triangular mask says that the model is causal.",
+    example="""
+import torch
+
+from surd.audit.specimen import language_model
+
+model = language_model()
+length = 64
+model.visible = lambda tokens: torch.ones(length, length, dtype=torch.bool).triu()[: tokens.shape[1], : tokens.shape[1]]
+""",
+    cure="""
+import torch
+
+from surd.audit.specimen import language_model
+
+model = language_model()
+length = 64
+model.visible = lambda tokens: torch.ones(length, length, dtype=torch.bool).tril()[: tokens.shape[1], : tokens.shape[1]]
+""",
+    sources=(
+        "Vaswani et al. 2017 (arXiv 1706.03762), section 3.2.3: illegal connections are set to -inf",
+        "hkproj/pytorch-transformer#19: a triangle turned over at inference",
+        "huggingface/transformers#48745: decoders with an encoder's mask",
+    ),
+    needs=Needs.PROBE,
+    models=Models.BOTH,
+    follows=("mask-leak", "mask-fill", "softmax-axis", "head-layout"),
+    look=look,
+)
