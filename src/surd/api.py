@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from surd.audit.judge import Report
+    from surd.audit.subject import Subject
 
 __all__ = ["Ledger", "Recipe", "Translator", "Writer", "check", "ledger", "load", "train"]
 
@@ -75,9 +76,10 @@ def ledger(
 
 def check(
     model: "nn.Module | Translator | Writer | Path | str",
-    inputs: Inputs | None = None,
+    example: Inputs | None = None,
     loss: "Callable[[Any], torch.Tensor] | None" = None,
     *,
+    against: "nn.Module | Translator | Writer | Path | str | None" = None,
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
     static: bool = False,
@@ -87,10 +89,11 @@ def check(
     """Whether the scales of a model are right: what was found, what could not be looked at, and what was looked at.
 
     `model` is any module, which is left exactly as it was, a Keras model, what `surd.load` returns, or a path: a run, a
-    folder of Hugging Face, a .keras or .safetensors file, or `package.module:factory`. It runs on `inputs` (a tensor, a
+    folder of Hugging Face, a .keras or .safetensors file, or `package.module:factory`. It runs on `example` (a tensor, a
     tuple, or a dict of named arguments) or on the tensors of the .safetensors file `batch`, else on inputs made from
     its signature and configuration; `loss` makes a number of what it returns. `select` and `ignore` are names of rules;
-    `static` reads weights and configuration alone; `trained` says what is else told from the weights.
+    `static` reads weights and configuration alone; `trained` says what is else told from the weights. With `against`,
+    another model or one of the words eager, padded, saved and resized, it is told in what their scales differ instead.
     """
     from surd.audit.rule import refuse_unknown
     from surd.interchange.batch import read_batch
@@ -99,10 +102,18 @@ def check(
 
     refuse_unknown((*select, *ignore))
     if batch is not None:
-        if inputs is not None:
-            raise SurdError("check: inputs and batch are both given, and both say what the model is called with")
-        inputs = read_batch(Path(batch))
-    return judged(lambda: subject(model, inputs, loss, trained=trained, static=static), select, ignore, static)
+        if example is not None:
+            raise SurdError("check: example and batch are both given, and both say what the model is called with")
+        example = read_batch(Path(batch))
+
+    def opened(which: Any) -> "Subject":
+        return subject(which, example, loss, trained=trained, static=static)
+
+    if against is None:
+        return judged(lambda: opened(model), select, ignore, static)
+    from surd.interchange.against import judged_against
+
+    return judged_against(lambda: opened(model), against, lambda: opened(against), select, ignore, static)
 
 
 def train(

@@ -85,7 +85,7 @@ def test_a_model_too_large_for_the_memory_is_read_or_refused(tmp_path: Path, mon
     monkeypatch.setattr(huggingface, "available", lambda: 1e6)
     found = opened(tmp_path / "weights")
     assert found.module is None and "its tensors were read" in found.notes[-1]
-    with pytest.raises(SurdError, match=r"28,480 parameters.*0\.0 GB are free"):
+    with pytest.raises(SurdError, match=r"28,544 parameters.*0\.0 GB are free"):
         opened(folder(tmp_path / "config"))
 
 

@@ -21,6 +21,7 @@ from surd.measure.extremes import Hearing
 from surd.measure.hearing import hear
 from surd.measure.inputs import Inputs, arguments, build_inputs, replaced, tensors
 from surd.measure.mixing import Mixing, observe
+from surd.measure.padded import Padded, read_padding
 from surd.measure.probe import probe, unwrapped
 from surd.measure.restore import preserved
 from surd.measure.rotation import Rotations
@@ -185,6 +186,16 @@ class Evidence:
     def mixing(self) -> Mixing:
         """What positions, heads and rows of the batch pass to each other in one forward."""
         return once(self.shared, "mixing", lambda: observe(self.module, self.inputs, self.subject.loss))
+
+    @cached_property
+    def padded(self) -> Padded:
+        """What one forward shows with padding in the first row."""
+        stated = self.declared.padding
+        tables = [x.padding_idx for x in self.module.modules() if isinstance(x, nn.Embedding)]
+        ids = [stated.value] if stated else [number for number in tables if number is not None]
+        padding = ids[0] if ids else None
+        plain = self.mixing.outputs
+        return once(self.shared, "padded", lambda: read_padding(self.module, self.inputs, plain, padding))
 
     def run(self, inputs: Inputs | None = None) -> list[Tensor]:
         """The tensors that one forward returns, in eval mode and without a graph; the model stays as it was."""

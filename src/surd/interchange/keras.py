@@ -13,7 +13,7 @@ from zipfile import is_zipfile
 import torch
 from torch import Tensor, nn
 
-from surd.audit.declared import NOTHING
+from surd.audit.declared import NOTHING, Declared
 from surd.audit.subject import Subject, of_module
 from surd.errors import SurdError
 from surd.interchange.installed import installed
@@ -53,7 +53,11 @@ def live(model: Any, inputs: Any, loss: Any, trained: bool | None, name: str = "
             f"{name or model.name}: a {type(model).__name__} of Keras does not tell what it is called with; pass "
             "inputs, or give it as --batch FILE.safetensors"
         )
-    return of_module(Named(model), given, loss, NOTHING, trained, name or str(model.name))
+    said = NOTHING if loss is not None else PROBABLE
+    return of_module(Named(model), given, loss, said, trained, name or str(model.name))
+
+
+PROBABLE = Declared(released={"double-softmax": "Keras' losses take probabilities, unless from_logits is set"})
 
 
 class Named(nn.Module):

@@ -50,19 +50,29 @@ def of_live(
 ) -> Subject:
     """A module in memory, with what its own parts or its configuration state of it."""
     bare = unwrapped(model)
-    if inputs is None and isinstance(bare, Telling):
-        trial = bare.trial()
-        inputs, loss = trial.inputs, loss or trial.loss
-    return of_module(model, inputs, loss, stated(bare), trained, name or type(bare).__name__)
+    name = name or type(bare).__name__
+    if isinstance(bare, Telling) and inputs is None:
+        return _of_ours(bare, loss, trained, name)
+    return of_module(model, inputs, loss, stated(bare), trained, name)
+
+
+def _of_ours(model: Telling, loss: Loss | None, trained: bool | None, name: str) -> Subject:
+    """A model of ours, in the shape that others have: from rows of ids to logits."""
+    from surd.models.model import Model
+    from surd.models.plain import plain
+
+    assert isinstance(model, Model), "no other model tells what its parts do"
+    shown = plain(model)
+    return of_module(shown, shown.trial(), loss, stated(model), trained, name)
 
 
 def stated(model: nn.Module) -> Declared:
     """What a model of ours, or one with a configuration of Hugging Face's library, says of itself."""
     if isinstance(model, Telling):
         from surd.models.model import Model
-        from surd.models.stated import declared as ours
+        from surd.models.stated import declared as of_ours
 
-        return ours(model) if isinstance(model, Model) else NOTHING
+        return of_ours(model) if isinstance(model, Model) else NOTHING
     config = getattr(model, "config", None)
     if not is_configuration(config) or "transformers" not in sys.modules:
         return NOTHING

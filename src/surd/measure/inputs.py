@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from math import isqrt
 from typing import Any
 
@@ -64,7 +65,14 @@ def replaced(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, dict):
-        return {key: replaced(part, change) for key, part in value.items()}
+        parts = {key: replaced(part, change) for key, part in value.items()}
+        if type(value) is dict:
+            return parts
+        if dataclasses.is_dataclass(value):  # what models of Hugging Face's library return is both
+            return type(value)(**parts)
+        same = copy(value)
+        same.update(parts)
+        return same
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(replaced(part, change) for part in value))
     if isinstance(value, list | tuple):

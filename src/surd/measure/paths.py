@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from surd.measure.calls import rms
 from surd.measure.inputs import Inputs, arguments, replaced, tensors
+from surd.measure.naming import display_path
 from surd.measure.restore import preserved
 
 EMBEDDED = "inputs_embeds"
@@ -28,22 +29,19 @@ class Difference:
 
 
 @torch.no_grad()
-def embedded_difference(module: nn.Module, inputs: Inputs, table: str, multiplier: float) -> Difference | None:
+def embedded_difference(module: nn.Module, inputs: Inputs, path: str, multiplier: float) -> Difference | None:
     """None where the model takes no vectors, or both paths agree. The model is left as it was.
 
-    `table` is the name of the parameter; the vectors are what the module that holds it returns for the ids.
+    `path` is that of the module that looks rows up: what it returns for the ids are their vectors.
     """
-    signature = inspect.signature(module.forward)
+    taken = signature_of(module)
     args, kwargs = arguments(replaced(inputs, lambda x: x.clone()))
-    kwargs = dict(zip(signature.parameters, args, strict=False)) | kwargs
+    kwargs = dict(zip(taken, args, strict=False)) | kwargs
     name = next((key for key, x in kwargs.items() if _are_ids(key, x)), None)
-    if name is None or EMBEDDED not in signature.parameters:
+    if name is None or EMBEDDED not in taken:
         return None
-    path = table.rpartition(".")[0]
-    holder = next(
-        (found for where, found in module.named_modules() if where == path or where.endswith(f".{path}")), None
-    )
-    if holder is None or holder is module:
+    holder = next((found for where, found in module.named_modules() if display_path(where) == path), None)
+    if holder is None or EMBEDDED in signature_of(holder):
         return None
     ids = kwargs.pop(name)
     with preserved(module):
@@ -64,6 +62,11 @@ def embedded_difference(module: nn.Module, inputs: Inputs, table: str, multiplie
             if mended is not None and rms(mended.float() - expected.float()) < SAME * rms(expected):
                 return Difference(difference=difference, factor=factor)
     return Difference(difference=difference, factor=None)
+
+
+def signature_of(module: nn.Module) -> list[str]:
+    """The names of what its forward takes."""
+    return list(inspect.signature(module.forward).parameters)
 
 
 def _are_ids(name: str, x: object) -> bool:

@@ -1,7 +1,8 @@
-"""Target weights: how much each position counts in a loss, told from the loss's gradient at the logits alone.
+"""Target weights: how much each position counts in a loss, told from the loss's gradient at the model's output alone.
 
 A cross-entropy w · Σ_v y_v · (−ln p_v) has the gradient w · (M p − y) at the logits, where p is their softmax and y a
-target of mass M = Σ y. So the gradient is a line in p with slope w · M, but for the entry of the target itself.
+target of mass M = Σ y. So the gradient is a line in p with slope w · M, but for the entry of the target itself, and sums
+to 0. At log-probabilities that a model returns, the gradient is −w · y; at probabilities, −w · y / p.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,6 +19,9 @@ from surd.measure.restore import preserved
 
 FITS = 0.98
 """R² from which a gradient is that of a cross-entropy of these logits."""
+BALANCED = 0.02
+"""Sum over its absolute sum up to which a gradient is one at logits, which a softmax lets shift."""
+NORMALISED = 1e-3
 
 FEWEST = 4
 """Classes from which a line can be told from a gradient."""
@@ -35,6 +39,8 @@ class TargetWeights:
     """Of the logits, without their classes."""
     value: float
     """The loss itself."""
+    of_logits: bool = True
+    """It takes a softmax of what the model returns, rather than their logarithm, or them as they are."""
 
     @property
     def total(self) -> float:
@@ -80,13 +86,31 @@ def _called(loss: Callable[[Any], Tensor], output: Any) -> Tensor:
 
 
 def _read(
-    logits: Float[Tensor, "positions classes"],
+    output: Float[Tensor, "positions classes"],
     gradient: Float[Tensor, "positions classes"],
     shape: tuple[int, ...],
     value: Tensor,
 ) -> TargetWeights | None:
-    if logits.shape[-1] < FEWEST:
+    if output.shape[-1] < FEWEST:
         return None
+    balanced = float(gradient.sum(-1).abs().sum()) <= BALANCED * float(gradient.abs().sum())
+    if balanced:
+        found = _at_logits(output, gradient)
+    elif float(output.logsumexp(-1).abs().max()) < NORMALISED:
+        found = _at_targets(-gradient)
+    elif float(output.min()) >= 0 and float((output.sum(-1) - 1).abs().max()) < NORMALISED:
+        found = _at_targets(-gradient * output)
+    else:
+        found = None
+    if found is None or not bool(found[0].isfinite().all()):
+        return None
+    total = float(value.detach().sum())
+    return TargetWeights(weights=found[0], pointed=found[1], shape=shape, value=total, of_logits=balanced)
+
+
+def _at_logits(
+    logits: Float[Tensor, "positions classes"], gradient: Float[Tensor, "positions classes"]
+) -> tuple[Float[Tensor, " positions"], Float[Tensor, " positions"]] | None:
     p = logits.softmax(-1)
     # The target's own entry lies far below the line: it is the lowest of gradient − p · (what the others share).
     target = (gradient / p.clamp(min=1e-30)).argmin(-1, keepdim=True)
@@ -101,8 +125,17 @@ def _read(
         return None
     intercept = mean_g[:, 0] - slope * mean_p[:, 0]
     line = slope[:, None] * p + intercept[:, None]
-    pointed = (line - gradient).gather(-1, target)[:, 0]
-    return TargetWeights(weights=slope, pointed=pointed, shape=shape, value=float(value.detach().sum()))
+    return slope, (line - gradient).gather(-1, target)[:, 0]
+
+
+def _at_targets(
+    targets: Float[Tensor, "positions classes"],
+) -> tuple[Float[Tensor, " positions"], Float[Tensor, " positions"]] | None:
+    """From w · y itself, which no entry of a distribution makes negative."""
+    if float(targets.min()) < -1e-6 * float(targets.max()):
+        return None
+    two = targets.topk(2, -1).values
+    return targets.sum(-1), two[:, 0] - two[:, 1]
 
 
 def weights_of_loss(model: nn.Module, inputs: Inputs, loss: Callable[[Any], Tensor]) -> TargetWeights | None:

@@ -10,8 +10,8 @@ from surd.audit.finding import Finding, Severity, Unobserved
 from surd.audit.rule import Models, Needs, Rule
 
 NAME = "double-softmax"
-FEWEST = 3
-"""Classes below which a softmax may be anything."""
+FEWEST = 2
+"""Classes below which every softmax is 1."""
 CLOSE = 1e-3
 
 
@@ -25,6 +25,8 @@ def look(evidence: Evidence) -> Iterator[Finding]:
     wide = [x for x in outputs if x.is_floating_point() and x.dim() > 1 and x.shape[-1] in tables]
     judged = wide[0] if wide else first
     if judged is None or judged.dim() < 2 or judged.shape[-1] < FEWEST or not are_probabilities(judged):
+        return
+    if evidence.subject.loss is not None and not _taken_again(evidence):
         return
     classes = judged.shape[-1]
     site = head.site if head is not None else None
@@ -43,6 +45,14 @@ def look(evidence: Evidence) -> Iterator[Finding]:
         file=site.file if site is not None else "",
         line=site.line if site is not None else 0,
     )
+
+
+def _taken_again(evidence: Evidence) -> bool:
+    """Whether the loss that was given takes a softmax of what the model returns."""
+    try:
+        return evidence.targets.of_logits
+    except Unobserved:
+        return False
 
 
 def are_probabilities(x: Tensor) -> bool:

@@ -20,15 +20,19 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
     trace = evidence.trace
     if not trace.embeddings and not trace.features:
         raise Unobserved("no table of tokens was read, and no layer reads inputs of numbers")
+    wrong = False
     for table in trace.embeddings:
         if table.multiplier is None:
             yield Skipped(site=table.site.name, reason="nothing that enters the model is a multiple of its rows")
             continue
-        yield from _table(evidence, table)
+        for finding in _table(evidence, table):
+            wrong |= finding.severity.fails
+            yield finding
     for layer in trace.features:
         if layer.multiplier is not None:
             yield from _features(evidence, layer)
-    yield from _other_path(evidence)
+    if not wrong:
+        yield from _other_path(evidence)
 
 
 def _table(evidence: Evidence, table: Embedding) -> Iterator[Finding]:
@@ -91,9 +95,7 @@ def _features(evidence: Evidence, layer: Embedding) -> Iterator[Finding]:
     stated = evidence.declared.embedding
     if tolerance.holds(layer.multiplier) or (stated is not None and tolerance.holds(layer.multiplier / stated.value)):
         return
-    inputs = next(
-        (evidence.weights.shape(layer.table)[1] for name in evidence.weights.names() if name == layer.table), 0
-    )
+    inputs = next((_read(evidence, layer) for name in evidence.weights.names() if name == layer.table), 0)
     drowned = layer.signal_ratio is not None and layer.signal_ratio > threshold("position-ratio", "ratio").high
     of_features = isclose(layer.multiplier, sqrt(inputs), rel_tol=0.01) and inputs != layer.width
     large = layer.token_rms is not None and layer.token_rms > healthy.high
@@ -115,12 +117,18 @@ def _features(evidence: Evidence, layer: Embedding) -> Iterator[Finding]:
     )
 
 
+def _read(evidence: Evidence, layer: Embedding) -> int:
+    """How many features a layer reads, whichever way its weight lies."""
+    shape = evidence.weights.shape(layer.table)
+    return shape[0] if shape[-1] == layer.width else shape[1]
+
+
 def _other_path(evidence: Evidence) -> Iterator[Finding]:
     """Token ids, and the same rows handed in as `inputs_embeds`, must give the same."""
     table = next((one for one in evidence.trace.embeddings if one.multiplier is not None), None)
     if table is None:
         return
-    found = embedded_difference(evidence.module, evidence.inputs, table.table, table.multiplier or 1.0)
+    found = embedded_difference(evidence.module, evidence.inputs, table.site.path, table.multiplier or 1.0)
     if found is None or found.factor is None or found.factor < 1:
         return  # vectors that come with their factor are a convention; a second factor on them is none
     yield Finding(

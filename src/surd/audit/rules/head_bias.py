@@ -7,6 +7,7 @@ import torch
 from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Unobserved
 from surd.audit.rule import Models, Needs, Rule
+from surd.audit.rules.double_softmax import are_probabilities
 from surd.audit.thresholds import threshold
 from surd.measure.derivative import added_factors
 
@@ -18,9 +19,12 @@ def look(evidence: Evidence) -> Iterator[Finding]:
     biases = _biases(evidence)
     if not biases:
         raise Unobserved("the head has no bias")
+    if head.cap is not None or are_probabilities(evidence.logits):
+        raise Unobserved("the logits pass a function behind the head, so that nothing is only added to them")
     healthy = threshold(NAME, "derivative")
     for name, factor in added_factors(evidence.module, evidence.inputs, biases).items():
-        expected = head.output_gain
+        # A factor on the logits may stand before the bias, or behind it.
+        expected = min((1.0, head.output_gain), key=lambda one: abs(factor - one))
         if healthy.holds(factor / expected):
             continue
         owned = name.rpartition(".")[0] in (head.weight.rpartition(".")[0], _above(head.weight))

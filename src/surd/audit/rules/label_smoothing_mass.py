@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity
 from surd.audit.rule import Models, Needs, Rule
-from surd.audit.rules.loss_padding_invariance import CLOSE
+from surd.audit.rules.loss_padding_invariance import mass_of
 from surd.audit.thresholds import threshold
 
 NAME = "label-smoothing-mass"
@@ -28,9 +28,8 @@ def look(evidence: Evidence) -> Iterator[Finding]:
             "mask both terms of the smoothed loss, that of the target and that of all classes",
         )
         return
-    total, counted = targets.total, targets.counted
-    mass = total / counted if abs(total / counted - 1) < CLOSE and counted > 1 else total
-    if abs(mass - 1) < CLOSE and not threshold(NAME, "mass").holds(mass):
+    mass = mass_of(targets)
+    if mass is not None and not threshold(NAME, "mass").holds(mass):
         yield _finding(
             "mass of the smoothed targets",
             mass,

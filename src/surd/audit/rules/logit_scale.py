@@ -6,8 +6,9 @@ from math import isclose
 import torch
 
 from surd.audit.evidence import Evidence
-from surd.audit.finding import Finding, Severity
+from surd.audit.finding import Finding, Severity, Unobserved
 from surd.audit.rule import Models, Needs, Rule
+from surd.audit.rules.double_softmax import are_probabilities
 from surd.audit.thresholds import threshold
 from surd.measure.sites import Head
 
@@ -17,6 +18,8 @@ QUANTITY = "factor between the last module's output and the logits, beside the p
 
 def look(evidence: Evidence) -> Iterator[Finding]:
     head, stated = evidence.head, evidence.declared.head
+    if are_probabilities(evidence.logits):
+        raise Unobserved("what the model returns are probabilities, no logits")
     tolerance = threshold(NAME, "fp32" if evidence.dtype in (torch.float32, torch.float64) else "half")
     expected = 1.0 if stated is None else stated.value
     if not tolerance.holds(head.multiplier / expected):

@@ -13,6 +13,10 @@ from surd.measure.target_weights import TargetWeights
 NAME = "loss-padding-invariance"
 CLOSE = 0.05
 """How near to a count a sum of weights must be to be one; targets of another mass than 1 are another rule's."""
+SMOOTHED = 1e-3
+"""Share of a target's mass from which what is spread over the other classes is no rounding."""
+MOST = 1.5
+"""The largest mass that smoothing gives by mistake: ε beside a whole target makes 1 + ε."""
 
 
 def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
@@ -31,7 +35,8 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
         )
         return
     counted, total = targets.counted, targets.total
-    if abs(total / counted - 1) < CLOSE and counted > 1:
+    mass = mass_of(targets) or 1.0
+    if abs(total / mass / counted - 1) < CLOSE and counted > 1:
         yield _finding(
             Severity.WARNING,
             "loss of a doubled batch over that of the batch",
@@ -40,7 +45,7 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
             f"the loss is a sum over {counted:,} targets: it and its gradient grow with the batch",
             "divide by the number of real targets of the whole accumulated batch",
         )
-    elif abs(total - 1) > CLOSE:
+    elif abs(total / mass - 1) > CLOSE:
         yield _finding(
             Severity.FAULT,
             "sum of the weights of all targets",
@@ -50,6 +55,42 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
             f"them (1/{total:.3g} = {1 / total:.3g} times as many positions as targets)",
             "divide by the number of real targets, and not by that of all positions",
         )
+    elif (ratio := _by_row(targets)) is not None:
+        yield _finding(
+            Severity.WARNING,
+            "weight of a target of the shortest row over that of one of the longest",
+            ratio,
+            1.0,
+            f"the loss is a mean of means: a target of the shortest row counts {ratio:.3g} times as much as one of the "
+            "longest",
+            "add the losses of all targets, and divide once by the number of real targets of the whole batch",
+        )
+
+
+def mass_of(targets: TargetWeights) -> float | None:
+    """The mass of smoothed targets, of a mean or of a sum; None where nothing is smoothed, or a mean explains it."""
+    weights = targets.weights
+    real = weights > 1e-9 * weights.max()
+    spread = 1 - float((targets.pointed[real] / weights[real]).median())
+    total, counted, positions = targets.total, targets.counted, len(weights)
+    if spread < SMOOTHED or abs(total * positions / counted - 1) < SMOOTHED:
+        return None
+    fit = [mass for mass in (total, total / counted) if 1 / MOST < mass < MOST]
+    return min(fit, key=lambda mass: abs(mass - 1)) if fit else None
+
+
+def _by_row(targets: TargetWeights) -> float | None:
+    """How much more a target counts in the shortest row than in the longest, where each row has a mean of its own."""
+    if len(targets.shape) != 2:
+        return None
+    weights = targets.weights.view(targets.shape)
+    counts = (weights > 1e-9 * weights.max()).sum(1)
+    if int(counts.min()) == 0 or int(counts.min()) == int(counts.max()):
+        return None
+    sums = weights.sum(1)
+    if float((sums / sums.mean() - 1).abs().max()) > SMOOTHED:
+        return None
+    return int(counts.max()) / int(counts.min())
 
 
 def _share(targets: TargetWeights, padded: torch.Tensor | None) -> float | None:

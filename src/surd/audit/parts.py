@@ -1,0 +1,112 @@
+"""Parts: what each weight of a subject is for; from its use in a forward, or by its name where nothing can be run."""
+
+import re
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from surd.audit.evidence import Evidence
+from surd.audit.finding import Unobserved
+from surd.audit.weights import Weights
+from surd.measure.calls import storage
+from surd.measure.use import Part, Use
+
+PACKED = r"c_attn|qkv|query_key_value|Wqkv|qkv_proj|in_proj(_weight)?"
+NAMES: tuple[tuple[str, Part], ...] = (
+    (r"(lm_head|embed_out|output_projection|generator(\.proj)?|unembed|predictions\.decoder|output_layer)$", Part.HEAD),
+    (r"(^|\.)(output|head)$", Part.HEAD),
+    (r"(^|\.)(wpe|embed_positions|position_embeddings?|pos_embed(ding)?s?|pos_emb|positions|places)$", Part.POSITIONS),
+    (r"(^|\.)(wte|embed_tokens|word_embeddings?|shared|tok_embeddings?|tok_emb|token_emb(edding)?s?|embed_in|table|embedding|embeddings?|emb)$", Part.TABLE),
+    (r"(^|\.)(q_proj|query|q|wq|q_lin|to_q|query_proj|linear_q)$", Part.QUERY),
+    (r"(^|\.)(k_proj|key|k|wk|k_lin|to_k|key_proj|linear_k)$", Part.KEY),
+    (r"(^|\.)(v_proj|value|v|wv|v_lin|to_v|value_proj|linear_v)$", Part.VALUE),
+    (r"(^|\.)(o_proj|out_proj|out_lin|to_out(\.0)?|(self_?)?att(ention|n)?\.(c_proj|dense|out|output\.dense|o|wo|proj)|SelfAttention\.o|EncDecAttention\.o)$", Part.OUT),
+    (r"(^|\.)(fc1|up_proj|gate_proj|w1|w3|wi(_\d)?|c_fc|dense_h_to_4h|lin1|linear1|inner|intermediate\.dense)$", Part.INNER),
+    (r"(^|\.)(fc2|down_proj|w2|dense_4h_to_h|lin2|linear2|outer|mlp\.c_proj|DenseReluDense\.wo|output\.dense)$", Part.OUTER),
+)  # fmt: skip
+TURNED = r"(c_attn|c_proj|c_fc)$"
+"""Layers of GPT-2, whose matrices are (in, out)."""
+
+
+def uses(evidence: Evidence) -> tuple[Use, ...]:
+    """Of the trace, where a forward was seen; else told by the usual names."""
+    try:
+        seen = evidence.trace.uses
+    except Unobserved:
+        seen = ()
+    return seen or tuple(by_name(evidence.weights))
+
+
+def by_name(weights: Weights) -> Iterator[Use]:
+    """For a file of weights: matrices with a usual name, of the usual layout."""
+    for name, shape in weights.matrices():
+        path = name.removesuffix(".weight")
+        rows, columns = (shape[1], shape[0]) if re.search(TURNED, path) else (shape[0], shape[1])
+        if re.search(rf"(^|\.)({PACKED})$", path) and rows == 3 * columns:
+            for number, part in enumerate((Part.QUERY, Part.KEY, Part.VALUE)):
+                places = tuple(range(number * columns, (number + 1) * columns))
+                axis = 1 if re.search(TURNED, path) else 0
+                yield Use(
+                    name=name, part=part, path=path, fan_in=columns, fan_out=columns, axis=axis, places=places
+                )  # fmt: skip
+            continue
+        for pattern, part in NAMES:
+            if re.search(pattern, path):
+                yield Use(name=name, part=part, path=path, fan_in=columns, fan_out=rows)
+                break
+
+
+def tables(evidence: Evidence) -> list[str]:
+    """Tables whose rows are looked up by tokens, each name once, in the order of the forward: a decoder's is last."""
+    return list(dict.fromkeys(use.name for use in uses(evidence) if use.part is Part.TABLE))
+
+
+def head(evidence: Evidence) -> str | None:
+    """The matrix that makes the logits; the table itself, where it is one and the same."""
+    found = [use.name for use in uses(evidence) if use.part is Part.HEAD]
+    return found[-1] if found else None
+
+
+def is_one(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors are the same numbers in memory: pointer, offset, shape and stride."""
+    if one is other:
+        return True
+    where = [(storage(x), x.storage_offset(), x.shape, x.stride()) for x in (one, other)]
+    return where[0][0] is not None and where[0] == where[1]
+
+
+def gap(one: Tensor, other: Tensor) -> float | None:
+    """The largest difference of two matrices; None when they have other shapes."""
+    for turned in (other, other.mT if other.dim() == 2 else other):
+        if one.shape == turned.shape:
+            return float((one.detach().float() - turned.detach().float().to(one.device)).abs().max())
+    return None
+
+
+def sample(x: Tensor, most: int = 2**18) -> Tensor:
+    """Some entries of a tensor, in fp32."""
+    flat = x.detach().reshape(-1)
+    return flat[:: max(1, flat.numel() // most) | 1].float()
+
+
+def std(x: Tensor) -> float:
+    """Standard deviation of a sample of the entries; rows of zeros, such as that of padding, change little."""
+    return float(sample(x).std(correction=0)) if x.numel() else 0.0
+
+
+def part_std(weights: Weights, use: Use) -> float:
+    """Of the part of a weight that a use is about."""
+    return std(use.of(weights.tensor(use.name)))
+
+
+def is_constant(x: Tensor) -> bool:
+    """Whether all entries are equal."""
+    some = sample(x, 4096)
+    return bool((some == some[0]).all()) if some.numel() else True
+
+
+def cosine(one: Tensor, other: Tensor) -> float:
+    """Between two matrices of one shape."""
+    a, b = one.detach().float().flatten(), other.detach().float().flatten()
+    return float(torch.dot(a, b) / (a.norm() * b.norm()).clamp(min=1e-30))

@@ -1,0 +1,140 @@
+"""Probability stays on keys that a mask is meant to hide."""
+
+from collections.abc import Iterator, Sequence
+
+from surd.audit.evidence import Evidence
+from surd.audit.finding import Finding, Severity, Skipped, Unobserved
+from surd.audit.rule import Models, Needs, Rule
+from surd.audit.thresholds import threshold
+from surd.measure.masked import Scored
+from surd.measure.padded import Padded, at_padding
+
+NAME = "mask-leak"
+MEND = "scores.masked_fill(hidden, -inf) before the softmax, or torch.finfo(scores.dtype).min / 2, never a small number"
+
+
+def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
+    told = False
+    for finding in _meant(evidence.mixing.scores):
+        told = True
+        yield finding
+    try:
+        padded = evidence.padded
+    except Unobserved as reason:
+        if not any(one.hidden is not None for one in evidence.mixing.scores):
+            yield Skipped(reason=str(reason))
+        return
+    if not told:
+        found = [*_meant(padded.scores)] or [*_by_content(padded)] or [*_by_rows(padded)]
+        yield from found
+
+
+def _meant(scores: Sequence[Scored]) -> Iterator[Finding]:
+    """Of keys that a mask was heard to hide."""
+    for one in scores:
+        found = None if one.hidden is None else one.mass(one.hidden)
+        if found is not None and not threshold(NAME, "mass").holds(found[0]):
+            fills = ", ".join(sorted({f"{fill:g}" for fill in one.fills}))
+            yield _finding(one, *found, f"the mask writes or adds {fills} there, which hides nothing")
+
+
+def _by_content(padded: Padded) -> Iterator[Finding]:
+    """Of padding, where what it holds reaches outputs at real positions."""
+    if padded.change is None or threshold(NAME, "change").holds(padded.change):
+        return
+    if not any(one.hidden is not None for one in padded.scores):
+        return  # no mask reaches the scores: it may be meant for something else
+    for one in padded.scores:
+        where = at_padding(one, padded.pads)
+        found = None if where is None else one.mass(where)
+        if found is not None and not threshold(NAME, "mass").holds(found[0]):
+            change = f"outputs at real positions change by {padded.change:.2g} with what padding holds"
+            yield _finding(one, *found, change)
+
+
+def _by_rows(padded: Padded) -> Iterator[Finding]:
+    """Masks that reach other samples than their own."""
+    if padded.others is None or threshold(NAME, "change").holds(padded.others):
+        return
+    masked = [one for one in padded.scores if one.hidden is not None]
+    if masked:
+        yield Finding(
+            severity=Severity.FAULT,
+            site=masked[0].site.name,
+            quantity="relative change of samples without padding when another one is padded",
+            measured=padded.others,
+            expected=0.0,
+            source="definition of a batch: samples are computed beside each other",
+            message=f"samples without padding change by {padded.others:.3g} when another sample is padded, expected 0: "
+            "a mask is applied to other samples than its own",
+            mend="bring the mask into the order of the scores: mask[:, None, None, :] for (batch, heads, queries, keys);"
+            " where heads stand before the batch, tile it, and where behind, repeat it",
+            file=masked[0].site.file,
+            line=masked[0].site.line,
+        )
+
+
+def _finding(one: Scored, mass: float, share: float, reason: str) -> Finding:
+    return Finding(
+        severity=Severity.FAULT,
+        site=one.site.name,
+        quantity="mean probability on hidden keys",
+        measured=mass,
+        expected=0.0,
+        high=threshold(NAME, "mass").high,
+        source=threshold(NAME, "mass").source,
+        message=f"hidden keys, {share:.3g} of all, get {mass:.3g} of the weights, expected less than 1e-6: {reason}",
+        mend=MEND,
+        file=one.site.file,
+        line=one.site.line,
+    )
+
+
+RULE = Rule(
+    name=NAME,
+    what="Probability stays on keys that a mask is meant to hide.",
+    why="A key whose score is s below the others gets e^-s of their weight. Written 1e-9 or -1e-12 where -1e9 was meant, "
+    "a mask makes a score of 0: about the mean of all, so hidden keys get their share of the number of keys, 4 of 10 "
+    "about 0.4. The right fill leaves exactly 0.",
+    when="In every padded batch and every causal model. Quality suffers little at first, and outputs depend on how "
+    "much padding the neighbours brought.",
+    example="""
+import torch
+
+from surd.audit.specimen import Attention, encoder
+
+
+class Tiny(Attention):
+    def masked(self, scores, visible):
+        return scores if visible is None else scores.masked_fill(~visible, 1e-9)
+
+
+model = encoder()
+for block in model.blocks:
+    block.attention.__class__ = Tiny
+""",
+    cure="""
+import torch
+
+from surd.audit.specimen import Attention, encoder
+
+
+class Large(Attention):
+    def masked(self, scores, visible):
+        return scores if visible is None else scores.masked_fill(~visible, -1e9)
+
+
+model = encoder()
+for block in model.blocks:
+    block.attention.__class__ = Large
+""",
+    sources=(
+        "awslabs/gluonts#1401: 1e-9 for -1e9",
+        "hyunwoongko/transformer#10: minus a small epsilon",
+        "lsdefine/attention-is-all-you-need-keras#36: masks of other samples",
+    ),
+    needs=Needs.PROBE,
+    models=Models.BOTH,
+    follows=("mask-fill", "softmax-axis"),
+    look=look,
+)
