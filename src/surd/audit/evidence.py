@@ -160,7 +160,7 @@ class Evidence:
         return labels.to(self.logits.device)
 
     @cached_property
-    def padded(self) -> Tensor | None:
+    def untargeted(self) -> Tensor | None:
         """Which positions of the loss are padding and are followed by padding, so that no target stands there."""
         if self.subject.loss is None:
             return _with_next(self._labels == IGNORED) if len(self._labels) > 1 else None

@@ -1,4 +1,4 @@
-"""Weights of safetensors files, in one piece or several: read from the header, and a tensor only when it is asked for."""
+"""Weights of safetensors files, in one piece or several: names from the header, numbers only when they are asked for."""
 
 import json
 from collections.abc import Mapping, Sequence

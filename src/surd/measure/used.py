@@ -16,7 +16,7 @@ from surd.measure.use import Part, Use
 
 
 def read_uses(notes: Notes, head: Tensor | None) -> list[Use]:
-    """Every use of a parameter that was seen, in the order of the forward; `head` is the matrix that makes the logits."""
+    """Every use of a parameter that was seen; `head` is the matrix that makes the logits."""
     found = _Uses(notes, head)
     return [*found.tables(), *found.attention(), *found.others(), *found.norms()]
 
@@ -103,7 +103,7 @@ class _Uses:
     def norms(self) -> Iterator[Use]:
         """Vectors that multiply, or are added to, what a norm has normalised."""
         beginnings = {**self.stops, **self.notes.origins.places, **self.streams}
-        for node, place in self.notes.norms.items():
+        for node in self.notes.norms:
             others = {**beginnings, **{other: where for other, where in self.notes.norms.items() if other is not node}}
             others.pop(node, None)
             _, passed = walk_back([node], others)
@@ -137,9 +137,15 @@ class _Uses:
                 axis, places = picked
                 share = len(places) / leaf.shape[axis]
                 yield Use(
-                    name=use.name, part=part, path=use.path, fan_in=use.fan_in, fan_out=max(1, round(use.fan_out * share)),
-                    attention=number, axis=axis, places=places,
-                )  # fmt: skip
+                    name=use.name,
+                    part=part,
+                    path=use.path,
+                    fan_in=use.fan_in,
+                    fan_out=max(1, round(use.fan_out * share)),
+                    attention=number,
+                    axis=axis,
+                    places=places,
+                )
 
     def _projection(self, one: Projection, part: Part, number: int | None) -> Iterator[Use]:
         for leaf in self._leaves(one):

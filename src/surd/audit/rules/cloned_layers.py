@@ -36,19 +36,19 @@ def look(evidence: Evidence) -> Iterator[Finding]:
                     if _copied(evidence, before, name):
                         copies.setdefault(before, [before]).append(name)
                     break
-    for first, names in copies.items():
-        size = std(weights.tensor(first))
+    if copies:
+        first, names = next(iter(copies.items()))
         yield Finding(
             severity=Severity.FAULT,
             site=first,
             quantity="rms of W_l − W_m",
             measured=0.0,
-            expected=size * 2**0.5,
+            expected=std(weights.tensor(first)) * 2**0.5,
             source="two independent draws of standard deviation σ differ by √2 σ",
-            message=f"{len(names)} layers have one and the same {re.split(r'[0-9]+[.]', first)[-1]}, bit by bit, "
-            "without sharing it: they were copied, not drawn",
+            message=f"{len(names)} layers have one and the same {re.split(r'[0-9]+[.]', first)[-1]}, bit by bit, without "
+            f"sharing it ({sum(map(len, copies.values()))} matrices in all): they were copied, not drawn",
             mend="initialise each layer after copying (call reset_parameters, or an init function, on every layer)",
-            sites=tuple(names),
+            sites=tuple(name for group in copies.values() for name in group),
         )
 
 

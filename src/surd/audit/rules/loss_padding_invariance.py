@@ -20,11 +20,11 @@ MOST = 1.5
 
 
 def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
-    targets, padded = evidence.targets, evidence.padded
-    share = _share(targets, padded)
+    targets, untargeted = evidence.targets, evidence.untargeted
+    share = _share(targets, untargeted)
     if share is None:
         yield Skipped(site="padding", reason="the inputs hold no padding whose id is known: give a batch with some")
-    elif not threshold(NAME, "padding").holds(share) and _whole(targets, padded):
+    elif not threshold(NAME, "padding").holds(share) and _whole(targets, untargeted):
         yield _finding(
             Severity.FAULT,
             "share of the loss that padding has",
@@ -93,16 +93,16 @@ def _by_row(targets: TargetWeights) -> float | None:
     return int(counts.max()) / int(counts.min())
 
 
-def _share(targets: TargetWeights, padded: torch.Tensor | None) -> float | None:
+def _share(targets: TargetWeights, untargeted: torch.Tensor | None) -> float | None:
     """Of the weight at padding in all of it."""
-    if padded is None or not bool(padded.any()):
+    if untargeted is None or not bool(untargeted.any()):
         return None
-    return float(targets.weights[padded].sum() / targets.weights.sum())
+    return float(targets.weights[untargeted].sum() / targets.weights.sum())
 
 
-def _whole(targets: TargetWeights, padded: torch.Tensor | None) -> bool:
+def _whole(targets: TargetWeights, untargeted: torch.Tensor | None) -> bool:
     """Whether padding counts as a target, rather than only in the smoothed part of one."""
-    return padded is not None and bool((targets.pointed[padded] > 0.5 * targets.weights[padded]).any())
+    return untargeted is not None and bool((targets.pointed[untargeted] > 0.5 * targets.weights[untargeted]).any())
 
 
 def _finding(severity: Severity, quantity: str, measured: float, expected: float, message: str, mend: str) -> Finding:

@@ -56,9 +56,9 @@ def _bare(evidence: Evidence) -> Iterator[Finding]:
     """Whoever reads the stream itself gets the sum of all layers, where the others get unit entries."""
     healthy = threshold(NAME, "bare")
     for one in evidence.trace.bare:
-        if one.usual and not healthy.holds(one.rms / one.usual):
+        if one.usual:
             yield Finding(
-                severity=Severity.WARNING,
+                severity=Severity.NOTE if healthy.holds(one.rms / one.usual) else Severity.WARNING,
                 site=one.path,
                 quantity="rms of what a layer reads over that of what layers behind norms read",
                 measured=one.rms / one.usual,

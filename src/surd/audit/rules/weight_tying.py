@@ -13,7 +13,9 @@ from surd.measure.drawn import EDGE, edge_ratio
 
 NAME = "weight-tying"
 IDENTITY = "two names of one matrix: Press & Wolf 2017 (arXiv 1608.05859)"
-RETIE = "make it one parameter again (head.weight = table.weight, or tie_weights()) behind whatever cut it: loading with "
+RETIE = (
+    "make it one parameter again (head.weight = table.weight, or tie_weights()) behind whatever cut it: loading with "
+)
 RETIE += "assign=True, a resize, a move that copies, quantisation, a wrapper"
 
 
