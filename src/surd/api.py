@@ -89,8 +89,8 @@ def check(
     """Whether the scales of a model are right: what was found, what could not be looked at, and what was looked at.
 
     `model` is any module, which is left exactly as it was, a Keras model, what `surd.load` returns, or a path: a run, a
-    folder of Hugging Face, a .keras or .safetensors file, or `package.module:factory`. It runs on `example` (a tensor, a
-    tuple, or a dict of named arguments) or on the tensors of the .safetensors file `batch`, else on inputs made from
+    folder of Hugging Face, a .keras or .safetensors file, or `package.module:factory`. It runs on `example` (a tensor,
+    a tuple, or a dict of named arguments) or on the tensors of the .safetensors file `batch`, else on inputs made from
     its signature and configuration; `loss` makes a number of what it returns. `select` and `ignore` are names of rules;
     `static` reads weights and configuration alone; `trained` says what is else told from the weights. With `against`,
     another model or one of the words eager, padded, saved and resized, it is told in what their scales differ instead.

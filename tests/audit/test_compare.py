@@ -54,7 +54,11 @@ class Block(nn.Module):
 
 class Port(nn.Module):
     def __init__(
-        self, factor: float = (WIDTH // HEADS) ** -0.5, multiplier: float = 1.0, head: float = 1.0, epsilon: float = 1e-5
+        self,
+        factor: float = (WIDTH // HEADS) ** -0.5,
+        multiplier: float = 1.0,
+        head: float = 1.0,
+        epsilon: float = 1e-5,
     ) -> None:
         super().__init__()
         self.multiplier, self.factor = multiplier, head
@@ -121,6 +125,12 @@ def test_a_port_with_another_factor_is_found(settings: dict[str, float], rule: s
     assert found.measured == pytest.approx(measured, rel=0.01) and found.expected == pytest.approx(1.0, rel=0.01)
 
 
+def test_a_port_with_another_epsilon_is_found_in_every_norm() -> None:
+    model = original()
+    found = only(check(ported(model, epsilon=1e-6), against=model), "norm-epsilon")
+    assert (found.measured, found.expected) == (1e-6, 1e-5) and len(found.sites) == 2 * DEPTH + 1
+
+
 def test_a_port_that_keeps_the_factor_in_its_weights_is_no_fault() -> None:
     model = original()
     port = ported(model, factor=1.0)
@@ -138,19 +148,16 @@ def test_a_matrix_that_was_not_ported_is_found_by_its_name() -> None:
     port = ported(model)
     with torch.no_grad():
         port.blocks[1].outer.weight *= 1.3
-    report = check(port, against=model)
-    assert "init-std" in {one.rule for one in report.failing} | {
-        one.rule for found in report.failing for one in found.consequences
-    }
-    assert any("blocks.1.outer.weight" in one.sites for one in report.failing)
+    found = only(check(port, against=model), "init-std")
+    assert found.sites == ("blocks.1.outer.weight",)
+    assert found.measured / found.expected == pytest.approx(1.3, rel=0.01)
 
 
 def test_checkpoints_of_one_training_differ_in_sizes_alone() -> None:
     before, after = original(), original()
     with torch.no_grad():
         for name, parameter in after.named_parameters():
-            if "c_attn.weight" in name:
-                parameter *= 3
+            parameter *= 3 if "c_attn.weight" in name else 1.02
     report = check(after, against=before, trained=True)
     assert report.clean, str(report)
     told = {one.rule: one for one in report.findings}
@@ -200,6 +207,20 @@ def test_a_fused_path_with_another_factor_is_found_in_its_layer(monkeypatch: pyt
     assert found.sites == ("transformer.h.1.attn:score",)
 
 
+def test_a_check_alone_finds_the_other_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = transformers.models.gpt2.modeling_gpt2.eager_attention_forward
+
+    def attend(module, query, key, value, mask, **settings):
+        wrong = 0.5 if module.layer_idx == 1 else 1.0
+        return usual(module, query * wrong, key, value, mask, **settings)
+
+    monkeypatch.setattr(transformers.models.gpt2.modeling_gpt2, "eager_attention_forward", attend)
+    model = original(attn_implementation="sdpa")
+    found = only(check(model), "attention-scale")
+    assert "eager" in found.quantity and found.sites == ("transformer.h.1.attn:score",)
+    assert (found.measured, found.expected) == (pytest.approx(0.125, rel=0.01), pytest.approx(0.25, rel=0.01))
+
+
 def test_eager_and_fused_of_a_right_model_agree() -> None:
     model = original(attn_implementation="sdpa")
     before = model.config._attn_implementation
@@ -215,12 +236,12 @@ class Switched(nn.Module):
         self.flash, self.scale = True, scale
         self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
 
+    def written(self, q: Tensor, k: Tensor) -> Tensor:
+        return (q @ k.mT * self.scale).softmax(-1)
+
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = (part.unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
-        if self.flash:
-            mixed = F.scaled_dot_product_attention(q, k, v)
-        else:
-            mixed = (q @ k.mT * self.scale).softmax(-1) @ v
+        mixed = F.scaled_dot_product_attention(q, k, v) if self.flash else self.written(q, k) @ v
         return x + self.out(mixed.transpose(1, 2).flatten(-2))
 
 
@@ -263,6 +284,14 @@ def test_a_table_that_resizing_replaces_by_a_plain_one_is_found() -> None:
     table = Scaled(VOCABULARY, WIDTH)
     table.weight = model.transformer.wte.weight
     model.transformer.wte = table
+
+    def resize(self: transformers.GPT2LMHeadModel, rows: int, **settings: object) -> None:
+        self.transformer.wte = nn.Embedding(rows, WIDTH)  # as huggingface/transformers#32242 did
+        with torch.no_grad():
+            self.transformer.wte.weight[:VOCABULARY] = self.lm_head.weight
+        self.lm_head.weight = self.transformer.wte.weight
+
+    model.resize_token_embeddings = resize.__get__(model)
     before = deepcopy(model.state_dict())
     found = only(check(model, against="resized"), "embedding-scale")
     assert (found.measured, found.expected) == (pytest.approx(1.0, rel=0.01), pytest.approx(8.0, rel=0.01))

@@ -8,10 +8,11 @@ import torch
 
 from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Skipped, Unobserved, Value, as_one
-from surd.audit.judge import ORDER, Report, chosen, merged
+from surd.audit.judge import ORDER, Report, merged
 from surd.audit.ledger import Line
 from surd.audit.matching import Pair, matched
 from surd.audit.report.words import number
+from surd.audit.rule import refuse_unknown
 from surd.audit.scales import constants, sizes, stored
 from surd.audit.thresholds import Threshold, threshold
 from surd.measure.calls import rms
@@ -55,21 +56,25 @@ def compared(
     A constant that differs is a fault. So is a size, where both have the same weights; else it is a note, for training,
     or another draw, may have moved it. `further` findings were made between the two elsewhere.
     """
-    names = {rule.name for rule in chosen(select, ignore)}
+    refuse_unknown((*select, *ignore))
+
+    def wanted(rule: str) -> bool:
+        return (not select or rule in select) and rule not in ignore
+
     weights, odd = matched(stored(mine.weights), stored(theirs.weights))
     sides = _sides(mine, theirs, same_inputs, weights)
     fixed, moving, skipped = ([], [], []) if static else _observed(sides)
     skipped += [Skipped(rule="init-std", site=sides.by, reason=left) for left in odd]
-    kept = [pair for pair in (*fixed, *moving, *weights) if pair[0].rule in names]
+    kept = [pair for pair in (*fixed, *weights, *moving) if wanted(pair[0].rule)]
     seen = [pair for pair in kept if pair[0].value is not None and pair[1].value is not None]
     skipped += [_blind(pair, sides.by) for pair in kept if pair[0].value is None or pair[1].value is None]
-    found = [*_differing(sides, seen), *(one for one in further if one.rule in names)]
+    found = [*_differing(sides, seen), *(one for one in further if wanted(one.rule))]
     told = {one.rule for one in found}
     trace = mine.shared.get("trace")
     return Report(
         subject=f"{mine.subject.name} against {sides.by}",
         findings=_grouped(merged(found)),
-        skipped=tuple(one for one in skipped if one.rule in names),
+        skipped=tuple(one for one in skipped if wanted(one.rule)),
         passed=tuple(sorted({pair[0].rule for pair in seen} - told)),
         trained=mine.trained,
         trace=trace if isinstance(trace, Trace) else None,
@@ -109,18 +114,18 @@ def _blind(pair: Pair, by: str) -> Skipped:
 
 
 def _differing(sides: Sides, pairs: Sequence[Pair]) -> Iterator[Finding]:
-    """The findings in the order of the forward, those of sizes one for each rule."""
-    loose: dict[str, list[Finding]] = {}
+    """The findings: constants, then weights, then sizes in the order of the forward, one for each quantity."""
+    loose: dict[tuple[str, str], list[Finding]] = {}
     for pair in pairs:
-        one, other = pair
+        one = pair[0]
         if one.size:
             if (severity := _severity(sides, pair)) is not None:
-                loose.setdefault(one.rule, []).append(_finding(sides, pair, severity))
+                loose.setdefault((one.rule, one.quantity), []).append(_finding(sides, pair, severity))
         elif not _agree(pair, sides.exact):
             yield _finding(sides, pair, _of_constant(sides, pair))
     for found in loose.values():
         # With the same weights the first place leads to the cause; else the one that differs most tells most.
-        yield from as_one(found, (lambda one: -found.index(one)) if sides.same_weights else _grave)
+        yield from as_one(found, _first if sides.same_weights else _grave)
 
 
 def _agree(pair: Pair, exact: Threshold) -> bool:
@@ -199,6 +204,8 @@ def _finding(sides: Sides, pair: Pair, severity: Severity) -> Finding:
 
 def _mend(sides: Sides, pair: Pair, moved: bool) -> str:
     one, other = pair
+    if one.size and ":" not in one.site and not moved:
+        return f"copy it from {sides.by} as it is there, or draw it in the same way"
     if moved:
         return "nothing, where training moved it; else look at what stands before the first place"
     if one.size:
@@ -208,13 +215,13 @@ def _mend(sides: Sides, pair: Pair, moved: bool) -> str:
 
 
 def _grouped(found: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Sizes that differ follow from the first constant that does, or else from the first size."""
+    """Sizes at sites follow from the first constant or weight that differs, or else from the first size that does."""
     faults = [one for one in found if one.severity.fails]
-    constant = [one for one in faults if not one.quantity.startswith(("rms of", "std of"))]
-    cause = (constant or faults or [None])[0]
+    causes = [one for one in faults if not (one.quantity.startswith("rms of") and ":" in one.site)]
+    cause = (causes or faults or [None])[0]
     if cause is None:
         return tuple(sorted(found, key=lambda one: ORDER.index(one.severity)))
-    followers = tuple(one for one in faults if one is not cause and one not in constant)
+    followers = tuple(one for one in faults if one is not cause and one not in causes)
     primary = [replace(one, consequences=followers) if one is cause else one for one in found if one not in followers]
     return tuple(sorted(primary, key=lambda one: ORDER.index(one.severity)))
 
@@ -260,6 +267,11 @@ def _told(value: Value) -> Value:
     return "none" if value == inf else value
 
 
+def _first(_: Finding) -> float:
+    """All alike, so that they stay in the order of the forward."""
+    return 0.0
+
+
 def _grave(one: Finding) -> float:
     """By what power of two it differs."""
     pair = one.measured, one.expected
@@ -267,4 +279,3 @@ def _grave(one: Finding) -> float:
         return inf
     ratio = float(one.measured) / float(one.expected)
     return max(ratio, 1 / ratio)
-

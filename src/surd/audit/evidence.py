@@ -16,6 +16,8 @@ from surd.audit.subject import Subject
 from surd.audit.theirs import theirs
 from surd.audit.weights import Weights
 from surd.errors import SurdError
+from surd.measure.backends import backend, has_other, switched
+from surd.measure.calls import rms
 from surd.measure.drawn import is_drawn
 from surd.measure.extremes import Hearing
 from surd.measure.hearing import hear
@@ -28,7 +30,6 @@ from surd.measure.rotation import Rotations
 from surd.measure.sites import Attention, Head, Trace
 from surd.measure.target_weights import TargetWeights, weights_of_labels, weights_of_loss
 from surd.measure.temperature import Temperatures
-
 
 IGNORED = -100
 """A label that is no target, to torch and to Hugging Face's library."""
@@ -197,6 +198,20 @@ class Evidence:
         plain = self.mixing.outputs
         return once(self.shared, "padded", lambda: read_padding(self.module, self.inputs, plain, padding))
 
+    @cached_property
+    def other_backend(self) -> tuple[str, Trace] | None:
+        """Its attention computed the other way, where it has one and it gives other outputs: its name, and a probe."""
+        if not has_other(self.module):
+            return None
+        with switched(self.module):
+            try:
+                outputs = self.run()
+                if all(map(_same, self.outputs, outputs)):
+                    return None
+                return backend(self.module), probe(self.module, self.inputs)
+            except (Unobserved, SurdError, RuntimeError):
+                return None  # this side of the switch is not open here
+
     def run(self, inputs: Inputs | None = None) -> list[Tensor]:
         """The tensors that one forward returns, in eval mode and without a graph; the model stays as it was."""
         given = replaced(self.inputs if inputs is None else inputs, lambda x: x.clone())
@@ -211,6 +226,11 @@ class Evidence:
 def _with_next(here: Bool[Tensor, "batch length"]) -> Bool[Tensor, " positions"]:
     """Where something is, and is at the next place too: a loss may look one place ahead."""
     return (here & torch.cat([here[:, 1:], here[:, -1:]], 1)).flatten()
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Up to the order of summation."""
+    return one.shape == other.shape and rms(one.float() - other.float()) <= 1e-5 * rms(other.float())
 
 
 def once(shared: dict[str, Any], name: str, make: Any) -> Any:

@@ -2,13 +2,16 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import inf
+from math import inf, isfinite
 
 import torch
 
 from surd.audit.evidence import Evidence
+from surd.audit.finding import Unobserved
 from surd.audit.weights import Weights
 from surd.measure.calls import storage
+from surd.measure.epsilon import Epsilon, Epsilons
+from surd.measure.hearing import hear
 from surd.measure.sites import Attention, Role
 
 RULES = {
@@ -67,10 +70,17 @@ def constants(evidence: Evidence) -> Iterator[Scale]:
         yield from _of_attention(one)
     if (head := trace.head) is not None:
         where = {"site": head.site.name, "file": head.site.file, "line": head.site.line}
-        yield Scale(
-            rule="logit-scale", quantity="factor before and behind the head", value=head.multiplier, **where
-        )
+        yield Scale(rule="logit-scale", quantity="factor before and behind the head", value=head.multiplier, **where)
         yield Scale(rule="soft-cap", quantity="cap of the logits", value=head.cap or inf, **where)
+    for norm in epsilons(evidence):
+        yield Scale(
+            rule="norm-epsilon",
+            quantity="epsilon beside the variance",
+            site=f"{norm.where.path}:{Role.NORM}",
+            value=norm.value,
+            file=norm.where.file,
+            line=norm.where.line,
+        )
     if trace.positions is not None:
         yield Scale(rule="position-ratio", quantity="how positions enter", site="the model", value=trace.positions)
     own = [flow for flow in trace.flows if flow.own]
@@ -86,14 +96,26 @@ def constants(evidence: Evidence) -> Iterator[Scale]:
             for tie in trace.ties
         )
         tied = tied or trace.head.weight in tables
-        yield Scale(rule="weight-tying", quantity="table and head are one matrix", site=trace.head.site.name, value=tied)
+        site = trace.head.site.name
+        yield Scale(rule="weight-tying", quantity="table and head are one matrix", site=site, value=tied)
+
+
+def epsilons(evidence: Evidence) -> list[Epsilon]:
+    """Of every norm, heard in a forward of its own."""
+    listener = Epsilons(evidence.module)
+    try:
+        hear(evidence.module, evidence.inputs, None, listener)
+    except Exception as error:
+        raise Unobserved(f"the forward raised {type(error).__name__}: {error}") from error
+    return listener.found
 
 
 def _of_attention(one: Attention) -> Iterator[Scale]:
     where = {"kind": "cross" if one.cross else "", "file": one.site.file, "line": one.site.line}
     told = one.reason or "the factor could not be read"
-    even = not one.by_head or max(one.by_head) <= min(one.by_head) * 1.001
-    for number, factor in enumerate([one.factor] if even or one.factor is None else one.by_head):
+    heads = [factor for factor in one.by_head if isfinite(factor)]
+    even = one.factor is None or len(heads) < len(one.by_head) or not heads or max(heads) <= min(heads) * 1.001
+    for number, factor in enumerate([one.factor] if even else one.by_head):
         site = one.name if even else one.name.replace(f"{Role.SCORE}", f"{Role.SCORE}.{number}")
         yield Scale(
             rule="attention-scale", quantity="c of softmax(c · q · k)", site=site, value=factor, reason=told, **where
@@ -126,7 +148,7 @@ def sizes(evidence: Evidence) -> Iterator[Scale]:
 
 
 def stored(weights: Weights) -> Iterator[Scale]:
-    """Of the weights alone: how many numbers there are, which names are one, and how large each matrix and vector is."""
+    """Of the weights alone: how many different numbers there are, and how large each matrix and each vector is."""
     unique = distinct(weights)
     count = sum(weights.shape(name).numel() for name in unique)
     yield Scale(rule="parameter-count", quantity="different numbers", site="the model", value=count)

@@ -10,6 +10,7 @@ from torch import Tensor
 from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity
 from surd.audit.subject import Subject
+from surd.audit.weights import ModuleWeights
 from surd.errors import SurdError
 from surd.measure.backends import has_other, switched
 from surd.measure.calls import rms
@@ -32,6 +33,7 @@ class Beside:
 
     mine: Evidence
     theirs: Evidence
+    same_inputs: bool = True
     further: tuple[Finding, ...] = ()
     """What is seen between the two beside their scales."""
 
@@ -60,10 +62,10 @@ def _padded(subject: Subject) -> Beside:
     found = padded_inputs(theirs.inputs, subject.declared.padding.value if subject.declared.padding else 0)
     if found is None:
         raise SurdError(
-            f"{subject.name}: cannot be padded: expected named inputs with token ids and an attention_mask of their shape"
+            f"{subject.name}: cannot be padded: expected named inputs, token ids and an attention_mask of their shape"
         )
     mine = Evidence(replace(subject, name=f"{subject.name}, padded", inputs=found))
-    return Beside(mine=mine, theirs=theirs, further=tuple(_leaks(mine, theirs)))
+    return Beside(mine=mine, theirs=theirs, same_inputs=False, further=tuple(_leaks(mine, theirs)))
 
 
 def _resized(subject: Subject) -> Beside:
@@ -76,7 +78,7 @@ def _resized(subject: Subject) -> Beside:
     with torch.random.fork_rng([]):
         rows = larger.get_input_embeddings().weight.shape[0]  # pyrefly: ignore
         getattr(larger, RESIZE)(rows + MORE, mean_resizing=False)
-    held = replace(subject, weights=type(subject.weights)(larger), name=f"{subject.name}, resized", inputs=theirs.inputs)
+    held = replace(subject, weights=ModuleWeights(larger), name=f"{subject.name}, resized", inputs=theirs.inputs)
     return Beside(mine=Evidence(held), theirs=theirs)
 
 
@@ -138,8 +140,8 @@ def _leak(difference: float, length: int) -> Finding:
         measured=difference,
         expected=0.0,
         source="alone",
-        message=f"the outputs of a row of {length} tokens change by {difference:.3g} of their size when {SHORTER} hidden "
-        "tokens follow it",
+        message=f"the outputs of a row of {length} tokens change by {difference:.3g} of their size when {SHORTER} "
+        "hidden tokens follow it",
         mend="hide the keys of padding from every attention, and take positions from the real tokens alone",
         rule="mask-leak",
         sites=("the model",),

@@ -37,23 +37,23 @@ def judged_against(
             raise SurdError(f"check: {against} compares two ways to run one model, and nothing is to be run")
         if word is not None:
             beside = saved(subject, open_mine) if word == SAVED else STATES[word](subject)
-            report = _report(beside, True, select, ignore, False)
+            report = _report(beside, select, ignore, False)
         else:
             other = open_theirs()
             refuse_numberless(other.weights)
             mine, theirs, same = side_by_side(subject, other, static)
-            report = _report(Beside(mine=mine, theirs=theirs), same, select, ignore, static)
+            report = _report(Beside(mine=mine, theirs=theirs, same_inputs=same), select, ignore, static)
     if report.blind and not report.failing:
         raise SurdError(f"{subject.name}: {report.blind}")
     return report
 
 
-def _report(beside: Beside, same: bool, select: Sequence[str], ignore: Sequence[str], static: bool) -> Report:
+def _report(beside: Beside, select: Sequence[str], ignore: Sequence[str], static: bool) -> Report:
     mine: Evidence = beside.mine
     return compared(
         mine,
         beside.theirs,
-        same_inputs=same,
+        same_inputs=beside.same_inputs,
         select=select,
         ignore=ignore,
         static=static or (mine.subject.module is None and beside.theirs.subject.module is None),

@@ -22,12 +22,16 @@ from surd.measure.probe import unwrapped
 def saved(subject: Subject, anew: Callable[[], Subject] | None = None) -> Beside:
     """Saved and loaded against as it was. `anew` makes the same model once more, with first weights."""
     if subject.module is None:
-        raise SurdError(f"{subject.name}: is a file already; name its folder, or a factory, to compare saved with loaded")
+        raise SurdError(f"{subject.name}: is a file already; name its folder or a factory, to be saved and loaded")
     module = unwrapped(subject.module)
     before = Evidence(replace(subject, name="before saving", loss=None))
     loaded = _round_trip(module, subject.name, anew)
     after = replace(
-        subject, name=f"{subject.name}, saved and loaded", weights=ModuleWeights(loaded), inputs=before.inputs, loss=None
+        subject,
+        name=f"{subject.name}, saved and loaded",
+        weights=ModuleWeights(loaded),
+        inputs=before.inputs,
+        loss=None,
     )
     return Beside(mine=Evidence(after), theirs=before)
 
@@ -36,10 +40,10 @@ def _round_trip(module: nn.Module, name: str, anew: Callable[[], Subject] | None
     if is_configuration(getattr(module, "config", None)) and hasattr(module, "save_pretrained"):
         return _by_library(module, name)
     made = None if anew is None else anew().module
-    if made is None:
+    if made is None or unwrapped(made) is module:
         raise SurdError(
-            f"{name}: a live module cannot be made anew to be loaded into: give package.module:factory, or save and load "
-            "it yourself and compare the two: surd.check(loaded, against=model)"
+            f"{name}: a live module cannot be made anew to be loaded into: give package.module:factory, or save and "
+            "load it yourself and compare the two: surd.check(loaded, against=model)"
         )
     made = unwrapped(made)
     state = {key: value.detach().clone() for key, value in module.state_dict().items()}

@@ -18,8 +18,14 @@ SWITCHES = frozenset(
 
 
 def has_other(module: nn.Module) -> bool:
-    """Whether the module has a switch at all."""
+    """Whether the module has a switch at all, and both sides of it are meant to be used."""
     return bool(_configurations(module)) or any(True for _ in _flags(module))
+
+
+def backend(module: nn.Module) -> str:
+    """What it uses now, as its configuration or its switches name it."""
+    configured = [str(getattr(config, CONFIGURED)) for config in _configurations(module)]
+    return configured[0] if configured else next((f"{name} {vars(part)[name]}" for part, name in _flags(module)), "")
 
 
 @contextmanager
@@ -41,7 +47,8 @@ def switched(module: nn.Module, eager: bool | None = None) -> Generator[None]:
 def _configurations(module: nn.Module) -> list[Any]:
     """Every configuration that a part of the model holds and that names a backend, each once."""
     held = {id(config): config for part in module.modules() if (config := vars(part).get("config")) is not None}
-    return [config for config in held.values() if getattr(config, CONFIGURED, None) in (EAGER, FUSED)]
+    known = (EAGER, FUSED) if getattr(module, "_supports_sdpa", False) else (FUSED,)
+    return [config for config in held.values() if getattr(config, CONFIGURED, None) in known]
 
 
 def _flags(module: nn.Module) -> Iterator[tuple[nn.Module, str]]:

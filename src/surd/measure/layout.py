@@ -111,7 +111,8 @@ def _layout(
     reached = None if value is None or value.place is None else pull(mix.place, value.place, last)
     # One entry of the mix adds up one entry of every value that its row sees.
     keys = None if reached is None else int(_plain(reached).sum())
-    asking, astray = _asking(notes, mix.place, query.place, mixes)
+    # Through a softmax over another axis than the keys every query reaches every output: that is told elsewhere.
+    asking, astray = (None, False) if _sideways(notes, call) else _asking(notes, mix.place, query.place, mixes)
     value_tokens = None if reached is None or value is None else _count(notes, value.place, _plain(reached))
     key_tokens = None if keys is None else _key_tokens(notes, key.place, pull(mix.place, key.place, last), keys, d_k)
     return Layout(
@@ -123,6 +124,15 @@ def _layout(
         astray=astray,
         reason=MIXED if asking is None and (keys is None or (key_tokens is None and value_tokens is None)) else "",
     )
+
+
+def _sideways(notes: Notes, call: Fused | Softmax) -> bool:
+    """Whether a softmax runs over another axis than the one over which its weights mix."""
+    if isinstance(call, Fused) or not call.mixed or (weights := notes.weights_of(call)) is None:
+        return False
+    mix = call.mixed[0][1].place
+    sums = None if mix is None else _sums(_site(call), weights, mix, call.values, call.axis)
+    return sums is not None and sums.axis != sums.mixed
 
 
 def _plain(reached: Tensor) -> Tensor:

@@ -142,7 +142,6 @@ class MaskTap(Tap):
         if training and rate:
             self.dropped.append(Dropped(where=self.notes.names.here(), rate=float(rate)))
 
-
     def _drops_by_hand(self, operands: Sequence[Any]) -> None:
         """A constant of zeros and 1 / (1 - p) may be one; whether it is random, two forwards tell."""
         for x in operands[:2]:
@@ -205,7 +204,8 @@ def _combined(name: str, given: Sequence[Any]) -> tuple[Tensor, float, bool] | N
     constant = constants[0].detach()
     if name in MULTIPLICATIONS:
         zero = constant == 0
-        return (zero, 0.0, False) if bool((zero | (constant == 1)).all()) and bool(zero.any()) else None
+        hides = bool((zero | (constant == 1)).all()) and bool(zero.any()) and _like_a_mask(zero)
+        return (zero, 0.0, False) if hides else None
     parts = parts_of(-constant if name in SUBTRACTIONS else constant)
     return None if parts is None else (*parts, True)
 
@@ -285,7 +285,9 @@ class Scored:
         """Mean mass of probability on hidden keys, and their mean share of the keys, over rows with both kinds."""
         weights = torch.softmax(self.scores.double(), self.axis)
         hidden = hidden.expand(self.scores.shape)
-        rows = hidden.any(self.axis) & ~hidden.all(self.axis) & ~weights.isnan().any(self.axis)
+        # A row whose visible keys are as low as a mask makes them is hidden by another one: it is nobody's.
+        empty = self.scores.masked_fill(hidden, -torch.inf).amax(self.axis) <= torch.finfo(self.dtype).min / 4
+        rows = hidden.any(self.axis) & ~hidden.all(self.axis) & ~weights.isnan().any(self.axis) & ~empty
         if not bool(rows.any()):
             return None
         mass = weights.masked_fill(~hidden, 0.0).sum(self.axis)[rows]

@@ -9,7 +9,17 @@ from torch.autograd.graph import Node
 
 from surd.measure.calls import Fused, LookUp, Product, Projection, Residual, Seen, Size, Softmax, deviation, rms
 from surd.measure.gains import HIDDEN
-from surd.measure.graph import Origins, Place, comes_from, place_of, place_of_result, walk_back
+from surd.measure.graph import (
+    LAYOUTS,
+    Origins,
+    Place,
+    comes_from,
+    parents,
+    place_after,
+    place_of,
+    place_of_result,
+    walk_back,
+)
 from surd.measure.heads import read_rows
 from surd.measure.naming import Names, Where
 from surd.measure.products import CONVOLUTIONS, contracted, factors
@@ -190,11 +200,24 @@ class Notes:
             return False
         (older, carried), (newer, branch) = sorted(nodes, key=lambda pair: pair[0]._sequence_nr())
         if not comes_from(newer, older):
-            return False
+            # What is carried may have been multiplied by a number, before the branch was made or after it.
+            pairs = ((older, carried, newer, branch), (newer, branch, older, carried))
+            found = [(_multiplied(one), x, other, y) for one, x, other, y in pairs]
+            told = [each for each in found if each[0] is not None and self._projected(each[2], each[0])]
+            if not told or told[0][0] is None:
+                return False
+            older, carried, newer, branch = told[0]
         here = self.names.here()
         self.residuals.append(Residual(where=here, carried=older, value=carried.detach(), branch=newer))
         self._size(Role.BRANCH, branch, Where(path=self._makers.get(newer, here.path), file=here.file, line=here.line))
         return True
+
+    def _projected(self, node: Node, older: Node) -> bool:
+        """Whether a node comes from an older one by way of a layer."""
+        if node is older or not comes_from(node, older):
+            return False
+        _, passed = walk_back([node], {older: place_after(older)})
+        return any(step in self.projections for step in passed)
 
     def stream(self, out: Tensor) -> None:
         """What a residual connection returns."""
@@ -266,6 +289,15 @@ class Notes:
         weights = {node: place for node, (place, _) in self._weights.items()}
         met, _ = walk_back([x.grad_fn], {**self.beginnings, **weights})
         return [self._weights[node][1] for node in met if node in self._weights]
+
+
+def _multiplied(node: Node) -> Node | None:
+    """What stands before a multiplication by a number, give or take layout; None where there is none."""
+    source, found = node, False
+    while len(behind := parents(source)) == 1 and source.name().startswith(("Mul", "Div", *LAYOUTS)):
+        found = found or source.name().startswith(("Mul", "Div"))
+        source = behind[0]
+    return source if found else None
 
 
 def tells_tokens(ids: Tensor, given: Sequence[Tensor]) -> bool:

@@ -126,9 +126,7 @@ def _padded(model: nn.Module, told: Told, pads: Tensor, plain: tuple[Tensor, ...
         unpadded = torch.ones(outputs[0].shape[:1], dtype=torch.bool)
         unpadded[0] = False
         others = _difference(outputs[0], plain[0], unpadded)
-    return Padded(
-        told=told, pads=pads, scores=tuple(scores), overflows=tuple(overflows), change=change, others=others
-    )
+    return Padded(told=told, pads=pads, scores=tuple(scores), overflows=tuple(overflows), change=change, others=others)
 
 
 def _hides(seen: Padded) -> bool:
@@ -145,7 +143,9 @@ def at_padding(one: Scored, pads: Bool[Tensor, "batch length"]) -> Tensor | None
     if len(shape) == 4 and shape[0] == rows:
         return pads[:, None, None, :].to(one.scores.device).expand(shape)
     if len(shape) == 3 and shape[0] % rows == 0:
-        return pads[:, None, None, :].to(one.scores.device).expand(rows, shape[0] // rows, length, length).reshape(shape)
+        return (
+            pads[:, None, None, :].to(one.scores.device).expand(rows, shape[0] // rows, length, length).reshape(shape)
+        )
     return None
 
 
@@ -256,9 +256,9 @@ def _difference(first: Tensor, second: Tensor, where: Tensor) -> float:
     return float((a - b)[finite].abs().max()) / size if size else 0.0
 
 
-def gradients_with_padding(model: nn.Module, inputs: dict[str, Any], real: Bool[Tensor, "batch length"]) -> tuple[
-    Tensor, dict[str, int]
-]:
+def gradients_with_padding(
+    model: nn.Module, inputs: dict[str, Any], real: Bool[Tensor, "batch length"]
+) -> tuple[Tensor, dict[str, int]]:
     """The first output, and how many gradients of each weight are not finite when real positions alone are trained."""
     with preserved(model):
         output = next((x for x in tensors(model(**inputs)) if x.is_floating_point() and x.requires_grad), None)

@@ -46,7 +46,9 @@ def _carried(notes: Notes, residual: Residual) -> Carried:
             error = float((residual.value.double() - value).norm() / value.norm().clamp(min=1e-30))
     where = residual.where
     pre = residual.carried not in met and any(node in notes.norms for node in met)
-    return Carried(path=where.path, file=where.file, line=where.line, error=error, normed=normed, within=within, pre=pre)
+    return Carried(
+        path=where.path, file=where.file, line=where.line, error=error, normed=normed, within=within, pre=pre
+    )
 
 
 def _nowhere(notes: Notes) -> Place:

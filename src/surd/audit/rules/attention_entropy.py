@@ -178,6 +178,14 @@ for block in model.blocks:
     ),
     needs=Needs.PROBE,
     models=Models.BOTH,
-    follows=("softmax-saturation", "attention-scale", "attention-logit-max", "embedding-scale", "init-std", "soft-cap"),
+    follows=(
+        "softmax-saturation",
+        "attention-scale",
+        "attention-logit-max",
+        "embedding-scale",
+        "init-std",
+        "soft-cap",
+        "residual-growth",
+    ),
     look=look,
 )

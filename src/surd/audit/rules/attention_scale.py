@@ -26,8 +26,14 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
         elif site.qk_norm:
             yield from _normalised(evidence, site)
         else:
-            for name, factor in _factors(site):
-                yield from _plain(evidence, replace(site, factor=factor), name, tolerance)
+            found = [
+                one
+                for name, factor in _factors(site)
+                for one in _plain(evidence, replace(site, factor=factor), name, tolerance)
+            ]
+            yield from found
+            if not any(one.severity.fails for one in found):
+                yield from _other_backend(evidence, site, tolerance)
 
 
 def _factors(site: Attention) -> Iterator[tuple[str, float]]:
@@ -108,6 +114,30 @@ def _logit_std(evidence: Evidence, site: Attention) -> float | None:
     if query is None or key is None or site.slope is None:
         return None
     return site.slope * query * key * site.d_k**0.5
+
+
+def _other_backend(evidence: Evidence, site: Attention, tolerance: Threshold) -> Iterator[Finding]:
+    """Fused or written out, an attention has one factor."""
+    name, trace = evidence.other_backend or ("", None)
+    other = next((one for one in trace.attention if one.name == site.name), None) if trace is not None else None
+    if other is None or other.factor is None or site.factor is None or tolerance.holds(other.factor / site.factor):
+        return
+    yield Finding(
+        severity=Severity.FAULT,
+        site=site.name,
+        quantity=f"c of softmax(c · q · k), attention computed by {name}",
+        measured=other.factor,
+        expected=site.factor,
+        low=site.factor * tolerance.low,
+        high=site.factor * tolerance.high,
+        source="one model: its attention, computed in another way",
+        message=f"with {name}, scores are multiplied by {other.factor:.4g}, {other.factor / site.factor:.3g} times "
+        f"the {site.factor:.4g} of {site.backend}, which is right",
+        mend=f"hand {site.factor:.4g} to both: scale={site.factor:.4g} for the kernel, and the same where scores are "
+        "written out",
+        file=other.site.file,
+        line=other.site.line,
+    )
 
 
 def _declared(evidence: Evidence, site: Attention) -> tuple[tuple[float, ...], str] | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from surd.audit.evidence import Evidence
-from surd.audit.finding import Finding, Severity, Skipped
+from surd.audit.finding import Finding, Severity, Skipped, as_one
 from surd.audit.rule import Models, Needs, Rule
 from surd.audit.thresholds import threshold
 from surd.measure.layout import Layout
@@ -19,46 +19,52 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
     layouts = evidence.mixing.layouts
     if not layouts:
         yield Skipped(reason="no attention of queries and keys was seen")
+    yield from (Skipped(site=one.site.name, reason=one.reason) for one in layouts if one.reason)
+    yield from as_one([finding for one in layouts for finding in _found(one)], grave=_gravity)
+
+
+def _gravity(finding: Finding) -> float:
+    """The farther from what was expected, the graver."""
+    return abs(float(finding.measured) - float(finding.expected))
+
+
+def _found(one: Layout) -> Iterator[Finding]:
     healthy = threshold(NAME, "share")
-    for one in layouts:
-        if one.reason:
-            yield Skipped(site=one.site.name, reason=one.reason)
-            continue
-        counts = (("keys", one.key_tokens), ("values", one.value_tokens))
-        few = [
-            (what, count)
-            for what, count in counts
-            if one.keys is not None and one.keys >= FEWEST and count is not None and not healthy.holds(count / one.keys)
-        ]
-        if few and one.keys is not None:
-            what, count = few[0]
-            yield _finding(
-                one,
-                f"different tokens among the {what} of one row",
-                count,
-                one.keys,
-                f"the {one.keys} {what} of one head come from {count} tokens: heads were cut across positions",
-                SPLIT,
-            )
-        elif one.asking is not None and one.asking > 1:
-            yield _finding(
-                one,
-                "tokens that asked for what one position is given",
-                one.asking,
-                1,
-                f"what the output projection reads at one position was asked for by {one.asking} tokens, expected 1: "
-                "heads were cut or merged across positions",
-                f"{SPLIT}, and {MERGE}",
-            )
-        elif one.astray:
-            yield _finding(
-                one,
-                "positions that are given what their own token asked for",
-                0,
-                1,
-                "what the output projection reads at a position was asked for by another token",
-                f"{SPLIT}, and {MERGE}",
-            )
+    counts = (("keys", one.key_tokens), ("values", one.value_tokens))
+    few = [
+        (what, count)
+        for what, count in counts
+        if one.keys is not None and one.keys >= FEWEST and count is not None and not healthy.holds(count / one.keys)
+    ]
+    if few and one.keys is not None:
+        what, count = few[0]
+        yield _finding(
+            one,
+            f"different tokens among the {what} of one row",
+            count,
+            one.keys,
+            f"the {one.keys} {what} of one head come from {count} tokens: heads were cut across positions",
+            SPLIT,
+        )
+    elif one.asking is not None and one.asking > 1:
+        yield _finding(
+            one,
+            "tokens that asked for what one position is given",
+            one.asking,
+            1,
+            f"what the output projection reads at one position was asked for by {one.asking} tokens, expected 1: "
+            "heads were cut or merged across positions",
+            f"{SPLIT}, and {MERGE}",
+        )
+    elif one.astray:
+        yield _finding(
+            one,
+            "positions that are given what their own token asked for",
+            0,
+            1,
+            "what the output projection reads at a position was asked for by another token",
+            f"{SPLIT}, and {MERGE}",
+        )
 
 
 def _finding(one: Layout, quantity: str, measured: int, expected: int, message: str, mend: str) -> Finding:

@@ -1,4 +1,4 @@
-"""The number that hides a key does not fit: too large for the type, infinite when masks are added, or not low enough."""
+"""The number that hides a key does not fit: too large for the type, infinite in a sum of masks, or not low enough."""
 
 from collections.abc import Iterator
 from math import isinf
@@ -6,13 +6,15 @@ from math import isinf
 import torch
 
 from surd.audit.evidence import Evidence
-from surd.audit.finding import Finding, Severity, Skipped
+from surd.audit.finding import Finding, Severity, Skipped, as_one
 from surd.audit.rule import Models, Needs, Rule
 from surd.audit.thresholds import threshold
-from surd.measure.masked import Masking, Scored
+from surd.measure.masked import Masking, Overflow, Scored
 
 NAME = "mask-fill"
-MEND = "hide with a boolean mask, or masked_fill with torch.finfo(scores.dtype).min / 2; combine masks by `or`, not by +"
+MEND = (
+    "hide with a boolean mask, or masked_fill with torch.finfo(scores.dtype).min / 2; combine masks by `or`, not by +"
+)
 
 
 def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
@@ -20,29 +22,36 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
     if mixing.refused is not None:
         yield _too_large(mixing.refused, mixing.refused.fill, mixing.refused.dtype, "and the forward stops there")
         return
-    for overflow in mixing.overflows:
-        yield Finding(
-            severity=Severity.NOTE if overflow.harmless else Severity.FAULT,
-            site=f"{overflow.where.path}:score",
-            quantity="finite numbers whose sum is infinite, in a mask or in masked scores",
-            measured=overflow.count,
-            expected=0,
-            source=f"{overflow.dtype} ends at {torch.finfo(overflow.dtype).max:.4g}",
-            message=f"{overflow.count} entries become infinite where a mask is added, expected 0: two numbers near the "
-            f"lowest of {overflow.dtype} add up to -inf, and a row of -inf is NaN"
-            + (" (these were hidden already)" if overflow.harmless else ""),
-            mend=MEND,
-            file=overflow.where.file,
-            line=overflow.where.line,
-        )
+    for harmless in (False, True):
+        found = [_overflow(one) for one in mixing.overflows if one.harmless is harmless]
+        yield from as_one(found, grave=lambda finding: float(finding.measured))
     named = _dtype(evidence)
+    large = []
     for masking in mixing.maskings:
         written = torch.finfo(masking.dtype)
         constant = not isinf(masking.fill) and masking.fill > written.min / 2
         if named is not None and constant and abs(masking.fill) > torch.finfo(named).max:
-            yield _too_large(masking, masking.fill, named, "which the configuration names")
-    for one in mixing.scores:
-        yield from _gap(one)
+            large.append(_too_large(masking, masking.fill, named, "which the configuration names"))
+    yield from as_one(large, grave=lambda finding: float(finding.measured))
+    close = [finding for one in mixing.scores for finding in _gap(one)]
+    yield from as_one(close, grave=lambda finding: -float(finding.measured))
+
+
+def _overflow(overflow: Overflow) -> Finding:
+    return Finding(
+        severity=Severity.NOTE if overflow.harmless else Severity.FAULT,
+        site=f"{overflow.where.path}:score",
+        quantity="finite numbers whose sum is infinite, in a mask or in masked scores",
+        measured=overflow.count,
+        expected=0,
+        source=f"{overflow.dtype} ends at {torch.finfo(overflow.dtype).max:.4g}",
+        message=f"{overflow.count} entries become infinite where a mask is added, expected 0: two numbers near the "
+        f"lowest of {overflow.dtype} add up to -inf, and a row of -inf is NaN"
+        + (" (these were hidden already)" if overflow.harmless else ""),
+        mend=MEND,
+        file=overflow.where.file,
+        line=overflow.where.line,
+    )
 
 
 def _dtype(evidence: Evidence) -> torch.dtype | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from surd.audit.evidence import Evidence
-from surd.audit.finding import Finding, Severity, Skipped, Unobserved
+from surd.audit.finding import Finding, Severity, Skipped, Unobserved, as_one
 from surd.audit.rule import Models, Needs, Rule
 from surd.audit.thresholds import threshold
 from surd.measure.masked import Scored
@@ -14,10 +14,8 @@ MEND = "scores.masked_fill(hidden, -inf) before the softmax, or torch.finfo(scor
 
 
 def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
-    told = False
-    for finding in _meant(evidence.mixing.scores):
-        told = True
-        yield finding
+    told = [*_meant(evidence.mixing.scores)]
+    yield from _whole(told)
     try:
         padded = evidence.padded
     except Unobserved as reason:
@@ -26,7 +24,11 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
         return
     if not told:
         found = [*_meant(padded.scores)] or [*_by_content(padded)] or [*_by_rows(padded)]
-        yield from found
+        yield from _whole(found)
+
+
+def _whole(found: Sequence[Finding]) -> Iterator[Finding]:
+    return as_one(found, grave=lambda finding: float(finding.measured))
 
 
 def _meant(scores: Sequence[Scored]) -> Iterator[Finding]:

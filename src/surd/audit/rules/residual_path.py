@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from surd.audit.evidence import Evidence
-from surd.audit.finding import Finding, Severity, Skipped
+from surd.audit.finding import Finding, Severity, Skipped, as_one
 from surd.audit.rule import Models, Needs, Rule
 from surd.measure.streams import Carried
 
@@ -18,22 +18,25 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
         blocks.setdefault(one.path, []).append(one)
     if not blocks:
         yield Skipped(reason="no residual connection was seen")
-    for path, block in blocks.items():
-        for one in _broken(path, block):
-            yield Finding(
-                severity=Severity.FAULT,
-                site=f"{path}:stream",
-                quantity="‖carried - stream‖ / ‖stream‖ past a branch",
-                measured=one.error,
-                expected=0.0,
-                source="He et al. 2016 (arXiv 1603.05027): an identity path through all blocks",
-                message=f"what goes past a branch of {path or 'the model'} is a norm of the stream, {one.error:.3g} of "
-                "its size away from the stream (expected 0): with all branches at zero the block is a norm, not the "
-                "identity",
-                mend="add the branch to what stood before the norm: x = x + f(norm(x)), not x = norm(x); x = x + f(x)",
-                file=one.file,
-                line=one.line,
-            )
+    found = [_finding(path, one) for path, block in blocks.items() for one in _broken(path, block)]
+    yield from as_one(found, grave=lambda finding: float(finding.measured))
+
+
+def _finding(path: str, one: Carried) -> Finding:
+    return Finding(
+        severity=Severity.FAULT,
+        site=f"{path}:stream",
+        quantity="‖carried - stream‖ / ‖stream‖ past a branch",
+        measured=one.error,
+        expected=0.0,
+        source="He et al. 2016 (arXiv 1603.05027): an identity path through all blocks",
+        message=f"what goes past a branch of {path or 'the model'} is a norm of the stream, {one.error:.3g} of "
+        "its size away from the stream (expected 0): with all branches at zero the block is a norm, not the "
+        "identity",
+        mend="add the branch to what stood before the norm: x = x + f(norm(x)), not x = norm(x); x = x + f(x)",
+        file=one.file,
+        line=one.line,
+    )
 
 
 def _broken(path: str, block: Sequence[Carried]) -> list[Carried]:

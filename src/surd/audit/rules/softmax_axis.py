@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from surd.audit.evidence import Evidence
-from surd.audit.finding import Finding, Severity, Skipped
+from surd.audit.finding import Finding, Severity, Skipped, as_one
 from surd.audit.rule import Models, Needs, Rule
 from surd.audit.thresholds import threshold
 from surd.measure.layout import RowSums
@@ -17,17 +17,23 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
     if not sums and not evidence.mixing.layouts:
         yield Skipped(reason="no softmax attention was seen")
         return
-    for one in sums:
-        if one.axis == one.mixed and not one.by_hand:
-            continue
-        if not healthy.holds(abs(one.mean - 1)):
-            yield _finding(one, "mean over the rows of the sum of a query's weights", one.mean, 1.0)
-        elif not healthy.holds(one.std):
-            yield _finding(one, "standard deviation over the rows of the sum of a query's weights", one.std, 0.0)
+    wrong = [one for one in sums if one.axis != one.mixed or one.by_hand]
+    sizes = [one for one in wrong if not healthy.holds(abs(one.mean - 1))]
+    spread = [one for one in wrong if one not in sizes and not healthy.holds(one.std)]
+    yield from as_one(
+        (_finding(one, "mean over the rows of the sum of a query's weights", one.mean, 1.0) for one in sizes),
+        grave=lambda finding: abs(float(finding.measured) - 1),
+    )
+    yield from as_one(
+        (_finding(x, "standard deviation over the rows of the sum of a query's weights", x.std, 0.0) for x in spread),
+        grave=lambda finding: float(finding.measured),
+    )
 
 
 def _finding(one: RowSums, quantity: str, measured: float, expected: float) -> Finding:
-    ran = "exp and sum, written out," if one.by_hand else f"the softmax runs over axis {one.axis}, values are mixed over"
+    ran = (
+        "exp and sum, written out," if one.by_hand else f"the softmax runs over axis {one.axis}, values are mixed over"
+    )
     axis = f"do not normalise axis {one.mixed}" if one.by_hand else f"axis {one.mixed}"
     return Finding(
         severity=Severity.FAULT,

@@ -1,0 +1,251 @@
+"""Heads cut, merged and mixed with the batch the wrong way, softmaxes sideways, and what only looks like it."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers
+from audit.asked import found, silent
+from measure import constructions
+from measure.faults import D_K, D_MODEL, HEADS, HEALTHY, Attention, Language, by_product, merge, split
+from torch import Tensor, nn
+
+from surd.audit.finding import Severity
+from surd.measure.inputs import build_inputs
+
+LENGTH = 13
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    transformers.logging.set_verbosity_error()
+    torch.manual_seed(0)
+
+
+def viewed(x: Tensor) -> Tensor:
+    """(rows, length, width) taken for (rows, heads, length, d_k)."""
+    return x.reshape(x.shape[0], HEADS, x.shape[1], D_K)
+
+
+class Parts(Attention):
+    """Attention with every step given."""
+
+    def __init__(self, cut=split, join=merge, cut_query=None, kernel=by_product):
+        super().__init__()
+        self.cut, self.join, self.cut_query, self.kernel = cut, join, cut_query or cut, kernel
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = self.cut_query(self.query(x)), self.cut(self.key(x)), self.cut(self.value(x))
+        return self.output(self.join(self.kernel(query, key, value, HEALTHY)))
+
+
+def fused(query: Tensor, key: Tensor, value: Tensor, factor: float) -> Tensor:
+    return F.scaled_dot_product_attention(query, key, value, scale=factor)
+
+
+KERNELS = pytest.mark.parametrize("kernel", [by_product, fused])
+
+
+@KERNELS
+def test_heads_cut_without_a_transpose(kernel):
+    finding = found(Language(Parts(viewed, kernel=kernel)), "head-layout")
+    assert finding.severity is Severity.FAULT and finding.site == "attention:score"
+    # The last head holds the last 13 chunks, of which every token gives 4.
+    assert finding.measured == 4 and finding.expected == LENGTH
+
+
+@KERNELS
+def test_the_same_wrong_view_both_ways(kernel):
+    model = Language(Parts(viewed, lambda mix: mix.reshape(mix.shape[0], LENGTH, D_MODEL), kernel=kernel))
+    assert found(model, "head-layout").measured == 4
+
+
+@KERNELS
+def test_heads_merged_without_a_transpose(kernel):
+    model = Language(Parts(join=lambda mix: mix.reshape(mix.shape[0], LENGTH, D_MODEL), kernel=kernel))
+    finding = found(model, "head-layout")
+    assert finding.measured == HEADS and finding.expected == 1
+
+
+class Flat(nn.Module):
+    """All in one forward, with raw parameters; queries are viewed as (rows · heads, length, d_k)."""
+
+    def __init__(self, cut: bool):
+        super().__init__()
+        self.cut = cut
+        self.table = nn.Parameter(torch.randn(97, D_MODEL) * 0.02)
+        self.packed = nn.Parameter(torch.randn(D_MODEL, 3 * D_MODEL) * D_MODEL**-0.5)
+        self.output = nn.Parameter(torch.randn(D_MODEL, D_MODEL) * D_MODEL**-0.5)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = F.layer_norm(self.table[tokens], (D_MODEL,))
+        parts = (x @ self.packed).chunk(3, -1)
+        q, k, v = (split(y).flatten(0, 1) if self.cut else y.reshape(-1, LENGTH, D_K) for y in parts)
+        mix = torch.bmm(F.softmax(torch.bmm(q, k.mT) * HEALTHY, -1), v)
+        mix = merge(mix.unflatten(0, (-1, HEADS))) if self.cut else mix.reshape(x.shape)
+        return (x + mix @ self.output) @ self.table.T
+
+
+def test_a_flat_view():
+    tokens = torch.randint(97, (6, LENGTH))
+    assert found(Flat(cut=False), "head-layout", inputs=(tokens,)).measured == 4
+    silent(Flat(cut=True), "head-layout", inputs=(tokens,))
+
+
+def test_queries_alone():
+    assert found(Language(Parts(cut_query=viewed)), "head-layout").measured > 1
+
+
+def test_heads_in_another_order_are_right():
+    order = torch.arange(D_MODEL).view(HEADS, D_K).T.flatten()
+
+    def cut(x: Tensor) -> Tensor:
+        return x.unflatten(-1, (D_K, HEADS)).permute(0, 3, 1, 2)
+
+    silent(Language(Parts(cut, lambda mix: mix.permute(0, 2, 3, 1).flatten(2)[..., order])), "head-layout")
+
+
+HEALTHY_ONES = [
+    constructions.Latent,
+    constructions.Shared,
+    constructions.Rotary,
+    constructions.Sink,
+    constructions.Masked,
+    constructions.Disentangled,
+    constructions.Opaque,
+]
+
+
+@pytest.mark.parametrize("healthy", HEALTHY_ONES)
+@pytest.mark.parametrize("rule", ["head-layout", "softmax-axis", "batch-isolation"])
+def test_unusual_but_right(healthy, rule):
+    silent(Language(healthy()), rule)
+
+
+class Swapped(Attention):
+    """Heads stand before the batch, and are merged as if they stood behind it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = [project(x).unflatten(-1, (HEADS, D_K)).permute(2, 0, 1, 3) for project in (self.query, self.key)]
+        value = self.value(x).unflatten(-1, (HEADS, D_K)).permute(2, 0, 1, 3)
+        mix = by_product(*heads, value, HEALTHY)
+        return self.output(merge(mix.reshape(x.shape[0], HEADS, *mix.shape[2:])))
+
+
+class Torch(nn.Module):
+    def __init__(self, batch_first: bool):
+        super().__init__()
+        self.places = nn.Parameter(torch.randn(LENGTH, D_MODEL))
+        self.attention = nn.MultiheadAttention(D_MODEL, HEADS, batch_first=batch_first)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.places
+        return self.attention(x, x, x)[0]
+
+
+@pytest.mark.parametrize("attention", [Swapped, lambda: Torch(False)])
+def test_samples_that_mix(attention):
+    finding = found(Language(attention()), "batch-isolation")
+    assert finding.severity is Severity.FAULT and finding.site == "table.weight"
+    assert 0.01 < finding.measured < 1 and finding.expected == 0
+    silent(Language(attention()), "head-layout")
+
+
+def test_torch_with_the_batch_first():
+    silent(Language(Torch(True)), "batch-isolation")
+
+
+def stack() -> nn.Module:
+    return nn.TransformerEncoder(nn.TransformerEncoderLayer(D_MODEL, HEADS, 64), 2, enable_nested_tensor=False)
+
+
+class Tutorial(nn.Module):
+    """Positions on the first axis, as torch's own tutorial has them."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.places = nn.Embedding(97, D_MODEL), nn.Parameter(torch.randn(64, 1, D_MODEL))
+        self.encoder = stack()
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.encoder(self.table(tokens) + self.places[: len(tokens)])
+
+
+def test_time_on_the_first_axis_by_design():
+    silent(Tutorial(), "batch-isolation")
+    silent(stack(), "batch-isolation")
+
+
+class Axis(Attention):
+    def __init__(self, axis: int):
+        super().__init__()
+        self.axis = axis
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (split(project(x)) for project in (self.query, self.key, self.value))
+        return self.output(merge(F.softmax(q @ k.mT * HEALTHY, self.axis) @ v))
+
+
+class AxisByEinsum(Axis):
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (project(x).unflatten(-1, (HEADS, D_K)) for project in (self.query, self.key, self.value))
+        weights = torch.einsum("bqhd,bkhd->bhqk", q, k).mul(HEALTHY).softmax(self.axis)
+        return self.output(torch.einsum("bhqk,bkhd->bqhd", weights, v).flatten(2))
+
+
+@pytest.mark.parametrize("attention", [Axis, AxisByEinsum])
+def test_over_the_queries(attention):
+    model = Language(attention(-2))
+    finding = found(model, "softmax-axis")
+    layer, seen = model.attention, []
+    with torch.no_grad():
+        hook = layer.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
+        model(build_inputs(model)["tokens"])
+        hook.remove()
+        weights = F.softmax(split(layer.query(seen[0])) @ split(layer.key(seen[0])).mT * HEALTHY, -2)
+    assert finding.quantity.startswith("standard deviation")
+    assert finding.measured == pytest.approx(float(weights.sum(-1).std()), rel=0.05)
+    silent(Language(attention(-1)), "softmax-axis")
+
+
+def test_over_the_batch():
+    """One row: every weight is 1, and a query's add up to the number of keys."""
+
+    class Flattened(Attention):
+        def forward(self, x: Tensor) -> Tensor:
+            q, k, v = self.query(x), self.key(x), self.value(x)
+            return self.output(F.softmax(q @ k.mT * D_MODEL**-0.5, 0) @ v)
+
+    finding = found(Language(Flattened()), "softmax-axis", inputs=(torch.randint(97, (1, LENGTH)),))
+    assert finding.measured == pytest.approx(LENGTH) and finding.expected == 1
+
+
+def test_scores_that_stand_the_other_way_round():
+    class Turned(Attention):
+        def forward(self, x: Tensor) -> Tensor:
+            q, k, v = (split(project(x)) for project in (self.query, self.key, self.value))
+            return self.output(merge(F.softmax(k @ q.mT * HEALTHY, -2).mT @ v))
+
+    silent(Language(Turned()), "softmax-axis")
+    silent(Language(Turned()), "head-layout")
+
+
+def test_written_out():
+    class Sums(constructions.ByHand):
+        def forward(self, x: Tensor) -> Tensor:
+            exps = (split(self.query(x)) @ split(self.key(x)).mT * HEALTHY).exp()
+            return self.output(merge(exps / exps.sum(-2, keepdim=True) @ split(self.value(x))))
+
+    assert found(Language(Sums()), "softmax-axis").measured > 0.1
+    silent(Language(constructions.ByHand()), "softmax-axis")
+
+
+@pytest.mark.parametrize("name", ["swin", "longformer", "gpt_bigcode", "xlnet", "levit"])
+def test_windows_shared_keys_and_relative_terms(name):
+    entry = json.loads((Path(__file__).parents[1] / "measure/architectures.json").read_text())[name]
+    config = transformers.AutoConfig.for_model(name, **entry["config"])
+    model = getattr(transformers, entry["model"])(config)
+    for rule in ("head-layout", "softmax-axis", "batch-isolation"):
+        silent(model, rule)

@@ -1,0 +1,306 @@
+"""Masks that hide nothing, hide the wrong side, or do not fit their type, and the numbers they leave."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers
+from audit.asked import asked, found, silent
+from measure.faults import D_K, D_MODEL, HEADS, HEALTHY, Attention, Language, merge, split
+from torch import Tensor, nn
+
+from surd.audit.declared import Declared, Stated
+from surd.audit.finding import Severity
+
+LENGTH, PADS = 13, 4
+ABOVE = (LENGTH - 1) / (2 * LENGTH)
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    transformers.logging.set_verbosity_error()
+    torch.manual_seed(0)
+
+
+def later(x: Tensor) -> Tensor:
+    return torch.ones(x.shape[-2], x.shape[-1], dtype=torch.bool).triu(1)
+
+
+def filled(scores: Tensor, hidden: Tensor, fill: float) -> Tensor:
+    return scores.masked_fill(hidden, fill)
+
+
+def chosen(scores: Tensor, hidden: Tensor, fill: float) -> Tensor:
+    return torch.where(hidden, torch.tensor(fill), scores)
+
+
+def summed(scores: Tensor, hidden: Tensor, fill: float) -> Tensor:
+    return scores + hidden * fill
+
+
+def blended(scores: Tensor, hidden: Tensor, fill: float) -> Tensor:
+    """As GPT-2 was released."""
+    keep = (~hidden).float()
+    return scores * keep + fill * (1 - keep)
+
+
+WAYS = pytest.mark.parametrize("way", [filled, chosen, summed, blended])
+
+
+class Masked(Attention):
+    """Small queries, so that all scores are nearly 0; where `hides` says so, a score is hidden with `fill`."""
+
+    def __init__(self, way=filled, fill=-torch.inf, hides=later, shift=0.0):
+        super().__init__()
+        self.way, self.fill, self.hides, self.shift = way, fill, hides, shift
+        with torch.no_grad():
+            self.query.weight.mul_(1e-3)
+            self.query.bias.zero_()
+
+    def forward(self, x: Tensor, hidden: Tensor | None = None) -> Tensor:
+        q, k, v = (split(project(x)) for project in (self.query, self.key, self.value))
+        scores = q @ k.mT * HEALTHY + self.shift
+        scores = self.way(scores, self.hides(scores) if hidden is None else hidden, self.fill)
+        return self.output(merge(scores.softmax(-1) @ v))
+
+
+@WAYS
+@pytest.mark.parametrize("fill", [1e-9, -1e-12])
+def test_a_fill_that_hides_nothing(way, fill):
+    finding = found(Language(Masked(way, fill)), "mask-leak")
+    assert finding.severity is Severity.FAULT and finding.site == "attention:score"
+    assert finding.measured == pytest.approx(ABOVE, rel=0.05)
+
+
+@WAYS
+def test_it_lets_the_future_in(way):
+    report = asked(Language(Masked(way, 1e-9)), "mask-leak", "causality")
+    assert [one.rule for one in report.failing] == ["mask-leak"]
+    assert [one.rule for one in report.failing[0].consequences] == ["causality"]
+    assert 0 < report.failing[0].consequences[0].measured < 1
+
+
+@WAYS
+@pytest.mark.parametrize("rule", ["mask-leak", "mask-fill", "causality"])
+def test_a_fill_that_hides(way, rule):
+    silent(Language(Masked(way, -1e9)), rule)
+
+
+class Padded(nn.Module):
+    """An encoder that is told of padding, by 1 at real tokens, or True at padding."""
+
+    def __init__(self, fill: float, marks_pads: bool):
+        super().__init__()
+        self.table, self.attention = nn.Embedding(97, D_MODEL), Masked(fill=fill)
+        self.marks_pads, self.norm = marks_pads, nn.LayerNorm(D_MODEL)
+
+    def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+        x = self.table(tokens)
+        if mask is None:
+            mask = torch.zeros_like(tokens) if self.marks_pads else torch.ones_like(tokens)
+        hidden = mask.bool() if self.marks_pads else mask == 0
+        return x + self.attention(self.norm(x), hidden[:, None, None, :])
+
+
+class FromTokens(nn.Module):
+    """Padding is known by its id."""
+
+    def __init__(self, fill: float):
+        super().__init__()
+        self.table, self.attention = nn.Embedding(97, D_MODEL, padding_idx=0), Masked(fill=fill)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.table(tokens)
+        return x + self.attention(x, (tokens == 0)[:, None, None, :])
+
+
+PADDED = [lambda fill: Padded(fill, False), lambda fill: Padded(fill, True), FromTokens]
+
+
+@pytest.mark.parametrize("make", PADDED)
+def test_padding_that_is_seen(make):
+    assert found(make(1e-9), "mask-leak").measured == pytest.approx(PADS / LENGTH, rel=0.05)
+    silent(make(-1e9), "mask-leak")
+    silent(make(-1e9), "causality")
+
+
+class Tiled(nn.Module):
+    """Heads stand before the batch; the mask of each row is repeated instead of the whole batch tiled."""
+
+    def __init__(self, right: bool):
+        super().__init__()
+        self.right, self.table, self.parts = right, nn.Embedding(97, D_MODEL), Attention()
+
+    def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+        x = self.table(tokens)
+        q, k, v = (torch.cat(p(x).chunk(HEADS, -1)) for p in (self.parts.query, self.parts.key, self.parts.value))
+        scores = q @ k.mT * HEALTHY
+        if mask is not None:
+            all_heads = mask.repeat(HEADS, 1) if self.right else mask.repeat_interleave(HEADS, 0)
+            scores = scores.masked_fill(all_heads[:, None, :] == 0, -1e9)
+        return x + self.parts.output(torch.cat((scores.softmax(-1) @ v).chunk(HEADS), -1))
+
+
+def test_masks_of_other_samples():
+    finding = found(Tiled(False), "mask-leak")
+    assert finding.quantity.startswith("relative change of samples without padding") and finding.measured > 1e-4
+    silent(Tiled(True), "mask-leak")
+
+
+def over(scores: Tensor) -> Tensor:
+    return later(scores).mT
+
+
+def wide(scores: Tensor) -> Tensor:
+    return torch.ones(scores.shape[-2:], dtype=torch.bool).triu(2)
+
+
+@pytest.mark.parametrize("hides, told", [(over, "turned over"), (wide, "too wide")])
+def test_triangles_that_are_drawn_wrong(hides, told):
+    finding = found(Language(Masked(hides=hides)), "causality")
+    assert finding.measured > 0 and finding.expected == 0 and told in finding.message
+
+
+class Kernel(Attention):
+    def __init__(self, visible: Tensor | None, causal: bool = False):
+        super().__init__()
+        self.visible, self.causal = visible, causal
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (split(project(x)) for project in (self.query, self.key, self.value))
+        mix = F.scaled_dot_product_attention(q, k, v, attn_mask=self.visible, is_causal=self.causal)
+        return self.output(merge(mix))
+
+
+class Torch(nn.Module):
+    def __init__(self, hidden: Tensor):
+        super().__init__()
+        self.hidden, self.attention = hidden, nn.MultiheadAttention(D_MODEL, HEADS, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attention(x, x, x, attn_mask=self.hidden, need_weights=False)[0]
+
+
+def test_inverted_for_the_kernel_and_for_torch():
+    triangle = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()
+    for model in (Kernel(triangle.mT), Torch(triangle.tril(-1))):
+        assert "turned over" in found(Language(model), "causality").message
+    for model in (Kernel(triangle), Kernel(None, causal=True), Torch(~triangle)):
+        silent(Language(model), "causality")
+
+
+def test_no_mask_where_the_loss_asks_for_the_next_token():
+    tokens = torch.randint(97, (6, LENGTH))
+
+    def loss(logits: Tensor) -> Tensor:
+        return F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+
+    model = Language(Attention())
+    assert "next" in found(model, "causality", inputs=(tokens,), loss=loss).source
+    stated = Declared(causal=Stated(True, "config.is_decoder"))
+    assert found(model, "causality", declared=stated).source == "config.is_decoder"
+    silent(model, "causality")  # nobody says that it is causal: a masked language model looks like this
+    silent(model, "causality", inputs=(tokens,), loss=lambda x: F.cross_entropy(x.flatten(0, 1), tokens.flatten()))
+
+
+def test_one_layer_without_its_mask():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = Masked(), Attention()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x + self.second(x + self.first(x))
+
+    finding = found(Language(Two()), "causality")
+    assert finding.site == "attention.second:score"
+
+
+def test_a_decoder_with_an_encoders_mask():
+    config = transformers.GPT2Config(n_embd=48, n_head=4, n_layer=2, vocab_size=97, n_positions=64)
+    model = transformers.GPT2LMHeadModel(config)
+    for block in model.transformer.h:
+        block.attn.is_causal = False
+    stated = Declared(causal=Stated(True, "GPT2LMHeadModel"))
+    silent(model, "causality", declared=stated)
+    for block in model.transformer.h:
+        block.attn.forward = both_ways(block.attn)
+    assert found(model, "causality", declared=stated).measured > 0
+
+
+def both_ways(layer: nn.Module):
+    forward = layer.forward
+    return lambda hidden, *args, **kwargs: forward(hidden, use_cache=False, attention_mask=torch.zeros(1, 1, 1, 1))
+
+
+def test_scores_below_the_fill():
+    """As in a head of Pythia: real scores near -110000, hidden ones at -100000."""
+    finding = found(Language(Masked(fill=-1e5, shift=-1.1e5)), "mask-fill")
+    assert finding.severity is Severity.FAULT
+    assert finding.measured == pytest.approx(-1e4, rel=0.01) and finding.low == 30
+    report = asked(Language(Masked(fill=-1e5, shift=-1.1e5)), "mask-fill", "mask-leak", "causality")
+    assert [one.rule for one in report.failing] == ["mask-fill"]
+
+
+def test_a_gap_that_is_small_only():
+    """Hidden keys get e^-20 each: measured, and below what fp32 resolves."""
+    finding = found(Language(Masked(fill=-40.0, shift=-20.0)), "mask-fill")
+    assert finding.severity is Severity.WARNING and finding.measured == pytest.approx(20, rel=0.01)
+
+
+def by_sum(scores: Tensor, hidden: Tensor, fill: float) -> Tensor:
+    lowest = torch.finfo(scores.dtype).min
+    far = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(9)
+    return scores + (hidden.to(scores.dtype) * lowest + far.to(scores.dtype) * lowest)
+
+
+def test_two_lowest_masks_added():
+    cells = sum(range(LENGTH - 9 + 1))
+    finding = found(Language(Masked(by_sum)), "mask-fill")
+    assert finding.measured == cells and finding.expected == 0
+    silent(Language(Masked(lambda scores, hidden, fill: filled(scores, hidden, -1e30))), "mask-fill")
+
+
+def test_the_lowest_added_to_scores_of_half_precision():
+    """-65504 - 40 is beyond what fp16 holds."""
+    model = Language(Masked(lambda s, hidden, _: s + hidden.to(s.dtype) * torch.finfo(s.dtype).min, shift=-40.0)).half()
+    assert found(model, "mask-fill").measured == 6 * HEADS * LENGTH * (LENGTH - 1) // 2
+
+
+def test_a_fill_that_half_precision_cannot_hold():
+    finding = found(Language(Masked(fill=-1e8)).half(), "mask-fill")
+    assert finding.measured == 1e8 and finding.expected == 65504
+    stated = Declared(dtype=Stated("float16", "config.torch_dtype"))
+    assert found(Language(Masked(fill=-1e8)), "mask-fill", declared=stated).measured == 1e8
+    silent(Language(Masked(fill=-1e4)), "mask-fill", declared=stated)
+    silent(Language(Masked(fill=torch.finfo(torch.float32).min)), "mask-fill", declared=stated)
+
+
+@pytest.mark.parametrize("bias", ["distance", "window"])
+@pytest.mark.parametrize("rule", ["mask-leak", "mask-fill", "causality"])
+def test_biases_and_windows_are_no_leak(bias, rule):
+    places = torch.arange(LENGTH)
+    distance = (places[:, None] - places).abs()
+
+    def way(scores: Tensor, hidden: Tensor, fill: float) -> Tensor:
+        return scores - 0.3 * distance if bias == "distance" else scores.masked_fill(distance > 3, -torch.inf)
+
+    silent(Language(Masked(way)), rule)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert", "t5", "gemma2", "gpt_neo", "bloom"])
+def test_public_models_are_silent(name):
+    model = small(name)
+    for rule in ("mask-leak", "mask-fill", "causality"):
+        silent(model, rule)
+
+
+def small(name: str) -> nn.Module:
+    import json
+    from pathlib import Path
+
+    entry = json.loads((Path(__file__).parents[1] / "measure/architectures.json").read_text())[name]
+    return getattr(transformers, entry["model"])(transformers.AutoConfig.for_model(name, **entry["config"]))
+
+
+def test_the_heads_of_this_file_fit():
+    assert HEADS * D_K == D_MODEL
