@@ -17,11 +17,14 @@ import transformers
 from surd.api import check
 
 TABLE = json.loads((Path(__file__).parents[1] / "tests" / "measure" / "architectures.json").read_text())
-NAMES = (
-    "bert roberta albert electra distilbert deberta deberta-v2 mpnet xlm-roberta ernie roformer xlm esm modernbert "
-    "megatron-bert gpt2 gpt_neo gptj gpt_neox opt bloom falcon llama mistral qwen2 qwen3 gemma gemma2 phi stablelm "
-    "cohere granite olmo2 ctrl t5 bart mbart marian pegasus m2m_100"
-).split()
+# fmt: off
+NAMES = [
+    "bert", "roberta", "albert", "electra", "distilbert", "deberta", "deberta-v2", "mpnet", "xlm-roberta", "ernie",
+    "roformer", "xlm", "esm", "modernbert", "megatron-bert", "gpt2", "gpt_neo", "gptj", "gpt_neox", "opt", "bloom",
+    "falcon", "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "phi", "stablelm", "cohere", "granite",
+    "olmo2", "ctrl", "t5", "bart", "mbart", "marian", "pegasus", "m2m_100",
+]
+# fmt: on
 WIDTH, HEADS, VOCABULARY = 512, 8, 2000
 GROWN = {
     **dict.fromkeys(("hidden_size", "d_model", "n_embd", "dim", "emb_dim", "word_embed_proj_dim"), WIDTH),

@@ -82,12 +82,12 @@ class FlatFeedForward(nn.Module):
         super().__init__()
         self.table = nn.Parameter(torch.randn(VOCABULARY, D_MODEL))
         self.inner = nn.Parameter(torch.randn(D_MODEL, D_MODEL) * D_MODEL**-0.5)
-        self.outer = nn.Parameter(torch.eye(D_MODEL) * size)
+        self.outer = nn.Parameter(torch.eye(D_MODEL) * size / 64)
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.table[tokens]
         x = x + F.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None])[:, 0] @ self.inner
-        return F.layer_norm((torch.relu(x).clamp(max=1.0) @ self.outer).float(), (D_MODEL,)).to(x.dtype)
+        return F.layer_norm((torch.relu(x).clamp(max=1.0) * 64 @ self.outer).float(), (D_MODEL,)).to(x.dtype)
 
 
 def test_outputs_of_a_layer():
@@ -140,7 +140,9 @@ def test_masks_are_no_large_numbers():
     for fill in (-1e4, -65504.0, torch.finfo(torch.float16).min):
 
         class Masked(Attention):
-            fill: float = fill
+            def __init__(self, fill: float = fill):
+                super().__init__()
+                self.fill = fill
 
             def forward(self, x: Tensor) -> Tensor:
                 query, key, value = (split(project(x)) for project in (self.query, self.key, self.value))

@@ -203,10 +203,10 @@ class Evidence:
         """Its attention computed the other way, where it has one and it gives other outputs: its name, and a probe."""
         if not has_other(self.module):
             return None
+        usual = self.outputs  # before the switch
         with switched(self.module):
             try:
-                outputs = self.run()
-                if all(map(_same, self.outputs, outputs)):
+                if all(map(_same, usual, self.run())):
                     return None
                 return backend(self.module), probe(self.module, self.inputs)
             except (Unobserved, SurdError, RuntimeError):

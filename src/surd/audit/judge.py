@@ -97,7 +97,7 @@ def _look(rule: Rule, evidence: Evidence) -> tuple[list[Finding], list[Skipped]]
     if rule.models is not Models.BOTH and evidence.trained is not (rule.models is Models.TRAINED):
         state = "trained" if evidence.trained else "untrained"
         return [], [Skipped(rule=rule.name, reason=f"it judges {rule.models} models; this one is {state}")]
-    if rule.needs is Needs.PROBE and evidence.subject.module is None:
+    if rule.needs is not Needs.STATIC and evidence.subject.module is None:
         return [], [Skipped(rule=rule.name, reason="only a file of weights was given: nothing can be run")]
     try:
         for one in rule.look(evidence):

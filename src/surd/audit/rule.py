@@ -24,6 +24,8 @@ class Needs(StrEnum):
     """Weights and declarations alone: it also judges a file that is larger than memory."""
     PROBE = "probe"
     """Forwards and backwards of the module on a small batch."""
+    COMPARISON = "comparison"
+    """Two ways through the module that must lead to the same."""
 
 
 class Models(StrEnum):

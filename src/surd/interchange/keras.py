@@ -17,7 +17,7 @@ from surd.audit.declared import NOTHING, Declared
 from surd.audit.subject import Subject, of_module
 from surd.errors import SurdError
 from surd.interchange.installed import installed
-from surd.measure.inputs import LENGTH, ROWS, SEED
+from surd.measure.inputs import LENGTH, ROWS, SEED, arguments
 
 SIDE = 32
 """Of an image whose size a model leaves open."""
@@ -54,10 +54,23 @@ def live(model: Any, inputs: Any, loss: Any, trained: bool | None, name: str = "
             "inputs, or give it as --batch FILE.safetensors"
         )
     said = NOTHING if loss is not None else PROBABLE
+    if not all(layer.built for layer in (model, *model._flatten_layers(include_self=False))):
+        _build(model, given, name or str(model.name))
     return of_module(Named(model), given, loss, said, trained, name or str(model.name))
 
 
 PROBABLE = Declared(released={"double-softmax": "Keras' losses take probabilities, unless from_logits is set"})
+
+
+def _build(model: Any, given: Any, name: str) -> None:
+    """Calls once what has never been called: only then does Keras make its weights."""
+    args, kwargs = arguments(given)
+    try:
+        with torch.no_grad(), torch.random.fork_rng([]):
+            model(*args, **kwargs)
+    except Exception as error:
+        text = " ".join(str(error).split())[:300]
+        raise SurdError(f"{name}: its first call raised {type(error).__name__}: {text}. Pass other inputs") from None
 
 
 class Named(nn.Module):

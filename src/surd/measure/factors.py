@@ -125,7 +125,8 @@ def _softmax(notes: Notes, call: Softmax, products: list[Product]) -> _Found:
 
 def _mixing(call: Softmax) -> list[tuple[Role, Seen]]:
     """What a softmax reads, what it weighs first, and what comes of that."""
-    return [(Role.SCORE, call.scores), *zip((Role.VALUE, Role.MIX), *call.mixed[:1], strict=False)]
+    first = call.mixed[0] if call.mixed else ()
+    return [(Role.SCORE, call.scores), *zip((Role.VALUE, Role.MIX), first, strict=False)]
 
 
 def sides(notes: Notes, call: Fused | Softmax) -> tuple[Seen, Seen] | None:

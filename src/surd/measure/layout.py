@@ -111,6 +111,9 @@ def _layout(
     reached = None if value is None or value.place is None else pull(mix.place, value.place, last)
     # One entry of the mix adds up one entry of every value that its row sees.
     keys = None if reached is None else int(_plain(reached).sum())
+    query, key = _in_order(mix.place, query, key, keys, d_k, last)
+    if query.place is None or key.place is None:
+        return Layout(site=site, reason="what the weights mix was not seen")
     # Through a softmax over another axis than the keys every query reaches every output: that is told elsewhere.
     asking, astray = (None, False) if _sideways(notes, call) else _asking(notes, mix.place, query.place, mixes)
     value_tokens = None if reached is None or value is None else _count(notes, value.place, _plain(reached))
@@ -124,6 +127,15 @@ def _layout(
         astray=astray,
         reason=MIXED if asking is None and (keys is None or (key_tokens is None and value_tokens is None)) else "",
     )
+
+
+def _in_order(mix: Place, left: Seen, right: Seen, keys: int | None, d_k: int, last: Tensor) -> tuple[Seen, Seen]:
+    """Query and key: one row reaches a single query, but all keys, on whichever side of the product they stand."""
+    if keys is None or keys < 2 or left.place is None or right.place is None:
+        return left, right
+    reached = [pull(mix, place, last) for place in (left.place, right.place)]
+    counts = [0 if one is None else int((one != 0).sum()) for one in reached]
+    return (right, left) if counts == [keys * d_k, d_k] else (left, right)
 
 
 def _sideways(notes: Notes, call: Fused | Softmax) -> bool:

@@ -73,7 +73,7 @@ def read_padding(model: nn.Module, inputs: Inputs, plain: tuple[Tensor, ...], pa
     """Finds out how the model is told of padding, and pads the first row.
 
     Of all ways of writing a mask that the forward accepts, the one under which padding reaches nothing is the right
-    one; where there is none, the first is kept, and padding leaks. `plain` is what it returns without padding.
+    one; where there is none, one is kept that means to hide just the padding, if any does, and padding leaks. `plain` is what it returns without padding.
     """
     named = _named(model, inputs)
     content = next((name for name, x in named.items() if _holds_positions(x)), None)
@@ -90,7 +90,7 @@ def read_padding(model: nn.Module, inputs: Inputs, plain: tuple[Tensor, ...], pa
             if seen is None or (told.padding is not None and not _hides(seen)):
                 break
             if seen.change is not None and seen.change > SAME:
-                leaking = leaking or seen
+                leaking = seen if leaking is None or (_fits(seen) and not _fits(leaking)) else leaking
                 break
         else:
             return seen
@@ -132,6 +132,12 @@ def _padded(model: nn.Module, told: Told, pads: Tensor, plain: tuple[Tensor, ...
 def _hides(seen: Padded) -> bool:
     """Whether some attention hides the padding, be it with a number that hides nothing."""
     return any(one.hidden is not None and bool(_at_padding(one, seen.pads, one.hidden)) for one in seen.scores)
+
+
+def _fits(seen: Padded) -> bool:
+    """Whether some attention means to hide the padding and nothing else: then the mask is written the right way."""
+    places = [(one.hidden, at_padding(one, seen.pads)) for one in seen.scores if one.hidden is not None]
+    return any(where is not None and torch.equal(hidden, where) for hidden, where in places)
 
 
 def at_padding(one: Scored, pads: Bool[Tensor, "batch length"]) -> Tensor | None:

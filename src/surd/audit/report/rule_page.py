@@ -1,7 +1,13 @@
 """The page of a rule, from its own file: as text for a terminal, or as Markdown for the documentation."""
 
-from surd.audit.rule import Rule
+from surd.audit.rule import Needs, Rule
 from surd.audit.thresholds import ranges
+
+LOOKS = {
+    Needs.STATIC: "Reads weights and declarations alone",
+    Needs.PROBE: "Runs the model on a small batch",
+    Needs.COMPARISON: "Runs the model on a small batch twice, and compares",
+}
 
 
 def rule_page(rule: Rule) -> str:
@@ -27,6 +33,5 @@ def rule_page(rule: Rule) -> str:
 
 
 def _kind(rule: Rule) -> str:
-    looks = "Reads weights and declarations alone" if rule.needs == "static" else "Runs the model on a small batch"
     judges = {"untrained": "judges untrained models", "trained": "judges trained models"}
-    return f"{looks}; {judges.get(rule.models, 'judges trained and untrained models')}."
+    return f"{LOOKS[rule.needs]}; {judges.get(rule.models, 'judges trained and untrained models')}."

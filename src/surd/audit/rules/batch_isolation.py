@@ -61,7 +61,7 @@ RULE = Rule(
     why="Samples are computed side by side: the gradient of one's output with respect to another's input is exactly 0. "
     "Where heads and batch change places, or torch's attention gets (batch, length, width) while it expects "
     "(length, batch, width), shapes fit, the loss falls, and what a sample gets depends on its neighbours.",
-    when="Always; at batch size 1 it cannot be seen, so evaluation looks different from training. A norm over the batch "
+    when="Always; at batch size 1 it cannot be seen, so evaluation looks different from training. A norm over a batch "
     "in eval mode uses stored statistics and does not mix.",
     example="""
 from torch import nn

@@ -110,7 +110,7 @@ RULE = Rule(
     "after t is exactly 0 through a mask, with no tolerance. A model that sees the next token learns to copy it: its "
     "loss falls below ln V even on random tokens, and what it generates is noise.",
     when="From the first step of any language model or decoder. Encoders and masked language models look both ways by "
-    "design: the rule speaks only where the configuration, the loss or a triangular mask says that the model is causal.",
+    "design: the rule speaks only where the configuration, the loss or a triangular mask says that it is causal.",
     example="""
 import torch
 

@@ -83,7 +83,7 @@ for block in model.blocks:
         "meta-pytorch/torchtune#1791: the fused kernel gets the rate in eval mode too",
         "torch.nn.functional.scaled_dot_product_attention: dropout is applied whatever the mode",
     ),
-    needs=Needs.PROBE,
+    needs=Needs.COMPARISON,
     models=Models.BOTH,
     follows=(),
     look=look,

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from math import log
 
+from surd.audit.declared import Stated
 from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity
 from surd.audit.rule import Models, Needs, Rule
@@ -33,6 +34,9 @@ def look(evidence: Evidence) -> Iterator[Finding]:
         mend = f"{mend}, or end in a norm of the whole stream (post-norm), which forgets the token"
     else:
         return
+    stated = _stated(evidence, head.weight) if tied and severity is Severity.WARNING else None
+    if stated is not None:
+        severity, reason = Severity.DECLARED, f"{reason}; declared by {stated.by}, which draws the table so"
     yield Finding(
         severity=severity,
         site=head.site.name,
@@ -55,6 +59,15 @@ def own_logit(evidence: Evidence) -> float | None:
         return None
     own = logits.gather(-1, tokens.long()[..., None])[..., 0]
     return float((own - logits.mean(-1)).mean())
+
+
+def _stated(evidence: Evidence, table: str) -> Stated[float] | None:
+    """The deviation that is declared, where the tied table is drawn with it: published wide models begin so."""
+    stated = evidence.declared.std
+    if stated is None or evidence.declared.tied is None or table not in evidence.weights.names():
+        return None
+    drawn = float(evidence.weights.tensor(table).std())
+    return stated if threshold(NAME, "stated_std").holds(drawn / stated.value) else None
 
 
 def _mend(tied: bool, width: int) -> str:

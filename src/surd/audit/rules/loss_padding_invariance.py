@@ -154,7 +154,7 @@ def loss(logits):
         "k-tahiro/bert-summarizer#41: a smoothing loss that did not ignore padding",
         "huggingface/transformers#34191: means over unequal micro-batches",
     ),
-    needs=Needs.PROBE,
+    needs=Needs.COMPARISON,
     models=Models.BOTH,
     follows=("double-softmax",),
     look=look,

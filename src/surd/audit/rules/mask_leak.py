@@ -69,7 +69,7 @@ def _by_rows(padded: Padded) -> Iterator[Finding]:
             source="definition of a batch: samples are computed beside each other",
             message=f"samples without padding change by {padded.others:.3g} when another sample is padded, expected 0: "
             "a mask is applied to other samples than its own",
-            mend="bring the mask into the order of the scores: mask[:, None, None, :] for (batch, heads, queries, keys);"
+            mend="bring the mask into the order of the scores: mask[:, None, None, :] for (batch, heads, query, key);"
             " where heads stand before the batch, tile it, and where behind, repeat it",
             file=masked[0].site.file,
             line=masked[0].site.line,
@@ -95,7 +95,7 @@ def _finding(one: Scored, mass: float, share: float, reason: str) -> Finding:
 RULE = Rule(
     name=NAME,
     what="Probability stays on keys that a mask is meant to hide.",
-    why="A key whose score is s below the others gets e^-s of their weight. Written 1e-9 or -1e-12 where -1e9 was meant, "
+    why="A key whose score is s below the others gets e^-s of their weight. Written 1e-9 or -1e-12 for a meant -1e9, "
     "a mask makes a score of 0: about the mean of all, so hidden keys get their share of the number of keys, 4 of 10 "
     "about 0.4. The right fill leaves exactly 0.",
     when="In every padded batch and every causal model. Quality suffers little at first, and outputs depend on how "
@@ -135,7 +135,7 @@ for block in model.blocks:
         "hyunwoongko/transformer#10: minus a small epsilon",
         "lsdefine/attention-is-all-you-need-keras#36: masks of other samples",
     ),
-    needs=Needs.PROBE,
+    needs=Needs.COMPARISON,
     models=Models.BOTH,
     follows=("mask-fill", "softmax-axis"),
     look=look,

@@ -106,7 +106,7 @@ model.load_state_dict(encoder().state_dict())
         "Vaswani et al. 2017 (arXiv 1706.03762), section 3.5",
         "KasperGroesLudvigsen/influenza_transformer#9: positions built for another order of axes",
     ),
-    needs=Needs.PROBE,
+    needs=Needs.COMPARISON,
     models=Models.BOTH,
     follows=("position-ratio", "batch-isolation", "head-layout", "softmax-axis"),
     look=look,

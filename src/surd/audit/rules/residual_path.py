@@ -57,8 +57,8 @@ RULE = Rule(
     why="x + f(norm(x)) is the identity where f is 0, so the gradient reaches every block undiminished and the stream "
     "grows with depth. norm(x) + f(norm(x)) is a norm there: the stream is cut back to size 1 in each block, earlier "
     "blocks fade, and the warm-up that pre-norm does without is needed again.",
-    when="In deep pre-norm models. Post-norm, norm(x + f(x)), has a norm on its path by design and is not told; nor are "
-    "parallel branches, norms behind a branch, or norms on both sides of it.",
+    when="In deep pre-norm models. Post-norm, norm(x + f(x)), has a norm on its path by design, and is not told; nor "
+    "are parallel branches, norms behind a branch, or norms on both sides of it.",
     example="""
 from surd.audit.specimen import PreNormBlock, language_model
 

@@ -1,0 +1,222 @@
+"""Between the last hidden state and the logits: factors, caps, biases; each in two styles of writing."""
+
+from math import sqrt
+
+import pytest
+import torch
+import transformers
+from audit.asked import asked, found, silent
+from audit.languages import VOCABULARY, WIDTH, Flat, Modules
+from torch import nn
+
+from surd.api import check
+from surd.audit.declared import Declared, Stated
+from surd.audit.finding import Severity
+from surd.audit.specimen import language_model
+
+TOKENS = (torch.randint(4, VOCABULARY, (6, 13), generator=torch.Generator().manual_seed(2)),)
+SIZES = {"hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 300}
+GEMMA = {**SIZES, "head_dim": 12, "num_key_value_heads": 2, "query_pre_attn_scalar": 12}
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    transformers.logging.set_verbosity_error()
+    torch.manual_seed(0)
+
+
+class Multiplied(Modules):
+    def logits(self, hidden):
+        return self.head(hidden * self.factor)
+
+
+class MultipliedFlat(Flat):
+    def readout(self, h):
+        return super().readout(h) * self.factor
+
+
+def with_factor(kind: type[nn.Module], factor: float, std: float | None = None) -> nn.Module:
+    model = kind()
+    model.factor = factor
+    if std is not None:
+        nn.init.normal_(model.head.weight if isinstance(model, Modules) else model.H, std=std)
+    return model
+
+
+MULTIPLIED = [Multiplied, MultipliedFlat]
+
+
+@pytest.mark.parametrize("kind", MULTIPLIED)
+def test_a_factor_that_nobody_declares(kind) -> None:
+    finding = found(with_factor(kind, sqrt(WIDTH)), "logit-scale", inputs=TOKENS)
+    assert finding.severity is Severity.FAULT
+    assert finding.measured == pytest.approx(sqrt(WIDTH), rel=0.001)
+    assert "√d_model" in finding.message
+    whole = asked(with_factor(kind, sqrt(WIDTH)), inputs=TOKENS)
+    assert [one.rule for one in whole.failing] == ["logit-scale"], str(whole)
+    assert "initial-loss" in {one.rule for one in whole.failing[0].consequences}
+
+
+@pytest.mark.parametrize("kind", MULTIPLIED)
+@pytest.mark.parametrize("real", [1.0, 1 / 6])
+def test_a_declared_factor(kind, real) -> None:
+    """Granite's, and whoever serves it without: huggingface/… say 1/6, an engine leaves it out."""
+    declared = Declared(head=Stated(1 / 6, "config.logits_scaling"))
+    if real == 1:
+        finding = found(with_factor(kind, real), "logit-scale", inputs=TOKENS, declared=declared)
+        assert finding.severity is Severity.FAULT
+        assert (finding.measured, finding.expected) == (pytest.approx(1.0), pytest.approx(1 / 6))
+        return
+    report = silent(with_factor(kind, real), "logit-scale", inputs=TOKENS, declared=declared)
+    assert [one.severity for one in report.findings] == [Severity.DECLARED]
+
+
+@pytest.mark.parametrize("kind", MULTIPLIED)
+def test_only_the_pair_counts(kind) -> None:
+    """1/√d_model on the logits is right beside a table of unit entries: jadore801120/attention-is-all-you-need-pytorch#138."""
+    report = silent(with_factor(kind, WIDTH**-0.5, std=1.0), "logit-scale", inputs=TOKENS)
+    assert report.findings == ()
+
+
+@pytest.mark.parametrize("kind", MULTIPLIED)
+def test_a_factor_twice_is_a_note_where_nothing_comes_of_it(kind) -> None:
+    report = silent(with_factor(kind, WIDTH**-0.5), "logit-scale", inputs=TOKENS)
+    assert [one.severity for one in report.findings] == [Severity.NOTE]
+
+
+def test_hugging_face_declares_its_factors() -> None:
+    granite = transformers.GraniteForCausalLM(transformers.GraniteConfig(**SIZES, logits_scaling=6.0))
+    report = check(granite, select=["logit-scale"])
+    assert report.failing == ()
+    assert [(one.severity, one.measured) for one in report.findings] == [(Severity.DECLARED, pytest.approx(1 / 6))]
+
+
+def test_a_second_implementation_drops_the_factor() -> None:
+    """vllm-project/vllm#52158: the text of greedy decoding stays, its probabilities do not."""
+    granite = transformers.GraniteForCausalLM(transformers.GraniteConfig(**SIZES, logits_scaling=6.0))
+    forward = granite.forward
+
+    class Engine(type(granite)):
+        def forward(self, input_ids=None, attention_mask=None, **_):
+            return self.lm_head(self.model(input_ids=input_ids, attention_mask=attention_mask)[0])
+
+    assert forward is not None
+    granite.__class__ = Engine
+    (finding,) = check(granite, select=["logit-scale"]).failing
+    assert finding.measured == pytest.approx(1.0)
+    assert finding.expected == pytest.approx(1 / 6)
+
+
+def test_large_logits_of_a_trained_model() -> None:
+    model = with_factor(Multiplied, 1.0, std=8.0)
+    finding = found(model, "logit-scale", inputs=TOKENS, trained=True)
+    assert finding.severity is Severity.WARNING
+    with torch.no_grad():
+        assert finding.measured == pytest.approx(float(model(*TOKENS).abs().max()), rel=1e-4)
+
+
+class Capped(Modules):
+    cap = 30.0
+
+    def logits(self, hidden):
+        return self.cap * torch.tanh(self.head(hidden) / self.cap)
+
+
+class CappedFlat(Flat):
+    cap = 30.0
+
+    def readout(self, h):
+        return (super().readout(h) / self.cap).tanh().mul(self.cap)
+
+
+CAP = Declared(logit_cap=Stated(30.0, "config.final_logit_softcapping"))
+
+
+@pytest.mark.parametrize(("plain", "capped"), [(Modules, Capped), (Flat, CappedFlat)])
+def test_a_declared_cap_of_logits(plain, capped) -> None:
+    assert silent(capped(), "soft-cap", inputs=TOKENS, declared=CAP).findings == ()
+    finding = found(plain(), "soft-cap", inputs=TOKENS, declared=CAP)
+    assert (finding.severity, finding.measured, finding.expected) == (Severity.FAULT, 0.0, 30.0)
+    other = capped()
+    other.cap = 50.0
+    assert found(other, "soft-cap", inputs=TOKENS, declared=CAP).measured == pytest.approx(50.0, rel=0.01)
+
+
+def test_a_cap_of_scores_that_a_kernel_ignores() -> None:
+    """sgl-project/sglang#33915, vllm-project/vllm-metal#665."""
+    config = transformers.Gemma2Config(**GEMMA, attn_implementation="eager")
+    assert check(transformers.Gemma2ForCausalLM(config), select=["soft-cap"]).failing == ()
+    without = transformers.Gemma2ForCausalLM(config)
+    for layer in without.model.layers:
+        layer.self_attn.attn_logit_softcapping = None
+    (finding,) = check(without, select=["soft-cap"]).failing
+    assert (finding.measured, finding.expected, len(finding.sites)) == (0.0, 50.0, 2)
+
+
+def test_no_cap_is_declared() -> None:
+    report = asked(language_model(), "soft-cap")
+    assert report.passed == () and len(report.skipped) == 1
+
+
+class TwiceFlat(Flat):
+    def readout(self, h):
+        return super().readout(h) + self.b
+
+
+class NeverFlat(Flat):
+    def readout(self, h):
+        return h @ self.H + 0 * self.b.sum()
+
+
+class Twice(Modules):
+    def logits(self, hidden):
+        return self.head(hidden) + self.head.bias
+
+
+class Never(Modules):
+    def logits(self, hidden):
+        return hidden @ self.head.weight.T
+
+
+@pytest.mark.parametrize(
+    ("model", "factor"), [(lambda: Twice(bias=True), 2), (TwiceFlat, 2), (lambda: Never(bias=True), 0), (NeverFlat, 0)]
+)
+def test_a_bias_that_is_added_twice_or_never(model, factor) -> None:
+    finding = found(model(), "head-bias", inputs=TOKENS)
+    assert finding.severity is Severity.FAULT
+    assert finding.measured == pytest.approx(factor, abs=1e-4)
+
+
+def test_a_bias_that_is_added_once() -> None:
+    for model in (Modules(bias=True), Flat()):
+        silent(model, "head-bias", inputs=TOKENS)
+
+
+def test_a_factor_before_the_bias_does_not_multiply_it() -> None:
+    class Behind(Multiplied):
+        def logits(self, hidden):
+            return self.head(hidden) * self.factor + self.bias
+
+    model = Behind()
+    model.factor, model.bias = 0.5, nn.Parameter(torch.zeros(VOCABULARY))
+    silent(model, "head-bias", inputs=TOKENS)
+
+
+def test_berts_bias_is_linked_and_added_once() -> None:
+    """huggingface/transformers#2957: with the decoder's own bias beside it, it was added twice."""
+    sizes = {**SIZES, "max_position_embeddings": 32}
+    bert = transformers.BertForMaskedLM(transformers.BertConfig(**sizes))
+    assert check(bert, select=["head-bias"]).failing == ()
+    predictions = bert.cls.predictions
+
+    def again(module, read, out):
+        return out + predictions.bias
+
+    predictions.register_forward_hook(again)
+    (finding,) = check(bert, select=["head-bias"]).failing
+    assert finding.measured == pytest.approx(2.0, abs=1e-4)
+
+
+def test_a_model_without_a_bias_is_skipped() -> None:
+    report = asked(Modules(), "head-bias", inputs=TOKENS)
+    assert report.passed == () and len(report.skipped) == 1
