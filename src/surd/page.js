@@ -1,4 +1,4 @@
-// What pages do: choose light or dark, and bring one series of a chart to the front.
+// What pages do: choose light or dark, bring one series of a chart to the front, and tell the numbers of a picture.
 "use strict";
 
 const themes = ["auto", "light", "dark"];
@@ -40,5 +40,25 @@ document.addEventListener("DOMContentLoaded", () => {
       for (const event of ["pointerenter", "focus"]) item.addEventListener(event, () => pick(item.dataset.color));
       for (const event of ["pointerleave", "blur"]) item.addEventListener(event, () => pick(null));
     }
+  }
+
+  // The number under the pointer, or at the focus, is told beneath; arrow keys lead on, to the left and right or down.
+  for (const picture of document.querySelectorAll(".bars, figure:has(table.heat)")) {
+    const line = picture.querySelector(".readout");
+    const rest = line.textContent;
+    const rows = [...picture.querySelectorAll(".bar, table.heat tr")].map((row) =>
+      row.matches(".bar") ? [row] : [...row.querySelectorAll("td")]);
+    rows.forEach((row, y) => row.forEach((place, x) => {
+      for (const event of ["pointerenter", "focus"]) place.addEventListener(event, () => { line.textContent = place.title; });
+      for (const event of ["pointerleave", "blur"]) place.addEventListener(event, () => { line.textContent = rest; });
+      place.addEventListener("keydown", (event) => {
+        const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+        const step = steps[event.key];
+        const next = step && rows[y + step[0]]?.[x + step[1]];
+        if (!step) return;
+        event.preventDefault();
+        next?.focus();
+      });
+    }));
   }
 });

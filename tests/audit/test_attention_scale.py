@@ -297,6 +297,14 @@ def test_normalised_without_a_factor():
     assert report.clean and report.findings[0].severity is Severity.DECLARED
 
 
+def test_a_kernel_that_scales_what_needs_no_scale():
+    """Normalised queries and keys whose reference has a factor of 1."""
+    declared = Declared(attention=Stated((1.0,), "the reference's code"), qk_norm=Stated(True, "the reference's code"))
+    finding = found(Language(Normalised(None, length=False)), RULE, declared=declared)
+    assert finding.measured / finding.expected == pytest.approx(HEALTHY, rel=0.01)
+    silent(Language(Normalised(1.0, length=False)), RULE, declared=declared)
+
+
 class Quarters(Attention):
     """d_k^-¼ on queries and again on keys."""
 

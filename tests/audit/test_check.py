@@ -127,7 +127,7 @@ def test_a_batch_in_a_file_is_what_the_model_is_called_with(tmp_path: Path) -> N
     save_file({"tokens": torch.randint(4, 400, (6, 13)), "shift": torch.zeros(1), "unused": torch.zeros(2)}, path)
     report = surd.check(Two(), batch=path)
     assert report.trace is not None and report.trace.attention
-    with pytest.raises(SurdError, match="inputs and batch are both given"):
+    with pytest.raises(SurdError, match="example and batch are both given"):
         surd.check(Two(), torch.zeros(1), batch=path)
     with pytest.raises(SurdError, match="there is no such file"):
         surd.check(Two(), batch=tmp_path / "none")

@@ -92,7 +92,9 @@ def test_in_the_module_of_the_positions():
 
 
 @pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize(("factor", "named"), [(1 / ROOT, "divides"), (sqrt(VOCABULARY), "vocabulary"), (3.7, "no declared")])
+@pytest.mark.parametrize(
+    ("factor", "named"), [(1 / ROOT, "divides"), (sqrt(VOCABULARY), "vocabulary"), (3.7, "no declared")]
+)
 def test_another_number(style, factor, named):
     finding = found(style(factor), RULE, inputs=TOKENS)
     assert finding.measured == pytest.approx(factor, rel=1e-3) and named in finding.message

@@ -34,7 +34,8 @@ class Encoder(nn.Module):
         hidden = (mask == 0)[:, None, None, :].expand(-1, 1, tokens.shape[1], -1)
         if self.causal:
             hidden = hidden | torch.ones(hidden.shape[-2:], dtype=torch.bool).triu(1)
-        weights = (q @ k.mT * HEALTHY).masked_fill(hidden, self.fill).softmax(-1)
+        added = torch.zeros(hidden.shape).masked_fill(hidden, self.fill)
+        weights = (q @ k.mT * HEALTHY + added).softmax(-1)
         if self.repair:
             weights = weights.masked_fill(hidden.all(-1, keepdim=True), 0.0)
         return x + self.parts.output(merge(weights @ v))

@@ -72,6 +72,18 @@ def test_a_tied_table_of_unit_entries_copies_its_input() -> None:
     assert isinstance(finding.measured, float) and finding.measured > 2 * excess(sqrt(WIDTH)) - log(VOCABULARY)
 
 
+@pytest.mark.parametrize("std", [0.6, 4.0])
+def test_a_tied_table_larger_than_it_should_be(std) -> None:
+    """lmsdss/LayerNorm-Scaling#6 left 0.6, microsoft/mup#55 a deviation that grows with the width."""
+    model = Modules(tied=True)
+    nn.init.normal_(model.table.weight, std=std)
+    finding = found(model, RULE)
+    assert finding.severity is Severity.FAULT
+    with torch.no_grad():
+        logits = model(*TOKENS)
+    assert float(logits.std(-1).mean()) == pytest.approx(std * sqrt(WIDTH), rel=0.2)
+
+
 def test_tied_and_pre_norm_by_the_papers_recipe_is_warned_of_from_some_width_on() -> None:
     """The own token's logit grows like √d_model, though every scale is right."""
     for width, vocabulary, failing in ((32, 500, 0), (256, 100, 1)):

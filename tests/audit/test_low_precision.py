@@ -175,7 +175,9 @@ class Rotary(Attention):
         query, key, value = (split(project(x)) for project in (self.query, self.key, self.value))
         angle = self.angle(x.shape[1])
         cosine, sine = (torch.cat((part, part), -1).to(x.dtype) for part in (angle.cos(), angle.sin()))
-        query, key = (y * cosine + torch.cat((-y[..., D_K // 2 :], y[..., : D_K // 2]), -1) * sine for y in (query, key))
+        query, key = (
+            y * cosine + torch.cat((-y[..., D_K // 2 :], y[..., : D_K // 2]), -1) * sine for y in (query, key)
+        )
         return self.output(merge(F.scaled_dot_product_attention(query, key, value)))
 
 

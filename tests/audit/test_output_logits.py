@@ -220,3 +220,47 @@ def test_berts_bias_is_linked_and_added_once() -> None:
 def test_a_model_without_a_bias_is_skipped() -> None:
     report = asked(Modules(), "head-bias", inputs=TOKENS)
     assert report.passed == () and len(report.skipped) == 1
+
+
+class Round(Modules):
+    """47 rows of zeros fill the head up to a round number; all real logits are about −3."""
+
+    def __init__(self, rows: int, bias: float) -> None:
+        super().__init__(vocabulary=rows, bias=True)
+        with torch.no_grad():
+            self.head.weight[-47:] = 0
+            self.head.bias[:-47], self.head.bias[-47:] = bias, 0.0
+
+
+def test_rows_beyond_the_tokenizer() -> None:
+    """mirage-project/mirage#751: ids that do not exist win wherever all real logits are negative."""
+    declared = Declared(vocabulary=Stated(465, "tokenizer.json"))
+    model = Round(512, -3.0)
+    finding = found(model, "vocab-rows", inputs=(TOKENS[0] % 465,), declared=declared)
+    assert finding.severity is Severity.WARNING
+    with torch.no_grad():
+        mass = float(model(TOKENS[0] % 465).softmax(-1)[..., 465:].sum(-1).mean())
+    assert finding.measured == pytest.approx(mass, rel=0.05)
+
+
+class Together(nn.Module):
+    """One matrix for tokens and positions, as it was first published, and the head is all of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(VOCABULARY + 32, WIDTH)
+        nn.init.normal_(self.embed.weight, std=0.02)
+        self.mix = nn.MultiheadAttention(WIDTH, 4, batch_first=True)
+        self.norm, self.last = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+
+    def forward(self, tokens):
+        x = self.embed(tokens) + self.embed(VOCABULARY + torch.arange(tokens.shape[1]))
+        y = self.norm(x)
+        return self.last(x + self.mix(y, y, y, need_weights=False)[0]) @ self.embed.weight.T
+
+
+def test_rows_of_positions_in_the_tied_matrix() -> None:
+    """huggingface/pytorch-openai-transformer-lm#47: the softmax gives probability to positions."""
+    declared = Declared(vocabulary=Stated(VOCABULARY, "tokenizer.json"))
+    finding = found(Together(), "vocab-rows", inputs=TOKENS, declared=declared)
+    assert finding.measured == pytest.approx(32 / (VOCABULARY + 32), rel=0.2)

@@ -8,6 +8,7 @@ from measure.faults import D_MODEL, HEADS, Attention, Language
 from torch import Tensor, nn
 
 from surd.audit.finding import Severity
+from surd.measure.inputs import build_inputs
 
 RULE = "residual-path"
 
@@ -75,9 +76,7 @@ def test_one_norm_on_the_path():
     assert finding.severity is Severity.FAULT and finding.expected == 0
     block = model.attention.blocks[int(finding.site.split(".")[2].split(":")[0])]
     seen: list[Tensor] = []
-    block.second.register_forward_hook(lambda module, args, out: seen.extend((args[0], out)))
-    from surd.measure.inputs import build_inputs
-
+    block.second.register_forward_hook(lambda module, args, out: seen.extend((args[0].detach(), out.detach())))
     model.eval()(**build_inputs(model))
     assert finding.measured == pytest.approx(float((seen[1] - seen[0]).norm() / seen[0].norm()), rel=0.05)
 

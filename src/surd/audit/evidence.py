@@ -122,8 +122,9 @@ class Evidence:
     @cached_property
     def logits(self) -> Tensor:
         """What the head makes of the probe's inputs, the classes on the last axis."""
-        rows = {table.rows for table in self.trace.embeddings if self.head.weight}
-        found = [x for x in self.outputs if x.is_floating_point() and {x.shape[-1], x.shape[-1] + 1} & rows]
+        assert self.head is not None, "without one there are no logits, and nobody is told of any"
+        rows = {table.rows for table in self.trace.embeddings}
+        found = [x for x in self.outputs if x.is_floating_point() and x.dim() and {x.shape[-1], x.shape[-1] + 1} & rows]
         if not found:
             raise Unobserved("the logits are not among what the model returns")
         return found[0].float()

@@ -55,8 +55,12 @@ class Report:
 
 
 def judge(subject: Subject, select: Sequence[str] = (), ignore: Sequence[str] = (), static: bool = False) -> Report:
-    """Runs all rules, or those that are selected, without those that are ignored; `static`: those that run nothing."""
-    rules = chosen(select, ignore, static)
+    """Runs all rules, or those that are selected; `static`: those that run nothing.
+
+    What an ignored rule finds is not told, and neither is what follows from it: so it looks all the same.
+    """
+    refuse_unknown((*select, *ignore))
+    rules = chosen(select, static)
     evidence = Evidence(subject)
     found: list[Finding] = []
     skipped: list[Skipped] = []
@@ -71,9 +75,9 @@ def judge(subject: Subject, select: Sequence[str] = (), ignore: Sequence[str] = 
     trace = seen if isinstance(seen, Trace) else None
     return Report(
         subject=subject.name,
-        findings=grouped(found, rules),
-        skipped=tuple(skipped),
-        passed=tuple(passed),
+        findings=_without(grouped(found, rules), ignore),
+        skipped=tuple(one for one in skipped if one.rule not in ignore),
+        passed=tuple(name for name in passed if name not in ignore),
         trained=evidence.trained,
         trace=trace,
         ledger=() if trace is None else tuple(lines(trace, evidence.declared)),
@@ -84,10 +88,17 @@ def judge(subject: Subject, select: Sequence[str] = (), ignore: Sequence[str] = 
     )
 
 
-def chosen(select: Sequence[str], ignore: Sequence[str], static: bool = False) -> list[Rule]:
-    """The rules of those names; all unknown names are told together."""
-    refuse_unknown((*select, *ignore))
-    rules = [named(name) for name in names() if (not select or name in select) and name not in ignore]
+def _without(found: Sequence[Finding], ignore: Sequence[str]) -> tuple[Finding, ...]:
+    """The findings of other rules, with what follows from them of other rules."""
+    kept = (one for one in found if one.rule not in ignore)
+    return tuple(
+        replace(one, consequences=tuple(two for two in one.consequences if two.rule not in ignore)) for one in kept
+    )
+
+
+def chosen(select: Sequence[str], static: bool = False) -> list[Rule]:
+    """The rules of those names; all when none is named."""
+    rules = [named(name) for name in names() if not select or name in select]
     return [rule for rule in rules if rule.needs is Needs.STATIC] if static else rules
 
 

@@ -68,5 +68,20 @@ class ModuleWeights(Weights):
         return self._held[name].detach()
 
     @property
-    def module(self) -> nn.Module:
+    def module(self) -> nn.Module | None:
         return self._module
+
+
+class StillWeights(ModuleWeights):
+    """A module's parameters as a file of them would be: each under its first name, and nothing that could be run."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        first: dict[int, str] = {}
+        for name, parameter in self._held.items():
+            first.setdefault(id(parameter), name)
+        self._held = {name: self._held[name] for name in first.values()}
+
+    @property
+    def module(self) -> None:
+        return None

@@ -39,7 +39,8 @@ def check(
         .safetensors file; or package.module:factory, a function of yours that returns a module, or a tuple of a module,
         its arguments and a loss.
     against
-        Another model of the same kind, such as the original of a port: what differs in scale is told site by site.
+        Another model, such as the original of a port: what differs in scale is told site by site. Or the same model in
+        another state: eager, padded, saved, resized.
     select
         Only these rules.
     ignore

@@ -17,6 +17,8 @@ def read_bare(notes: Notes) -> list[Bare]:
     places = [size.seen.place for size in notes.sizes if size.site.role is Role.STREAM]
     streams = {place.node: place for place in places if place is not None}
     stops = {**notes.norms, **streams, **{node: one.place for node, one in notes.projections.items()}}
+    begins = {lookup.place.node: lookup.place for lookup in notes.lookups}
+    streams = {node: place for node, place in streams.items() if _joins(node, {**stops, **begins})}
     normed, bare = [], []
     for projection in notes.projections.values():
         if projection.read.place is None:
@@ -34,6 +36,11 @@ def read_bare(notes: Notes) -> list[Bare]:
         Bare(path=one.where.path, file=one.where.file, line=one.where.line, rms=one.read.rms, usual=usual)
         for one in bare
     ]
+
+
+def _joins(node: Node, stops: Stops) -> bool:
+    """Whether a sum joins a branch with what goes past it, and is not a formula of one thing, as activations are."""
+    return len(set(walk_back([node], {other: at for other, at in stops.items() if other is not node})[0])) > 1
 
 
 def _of_stream(notes: Notes, norm: Node, stops: Stops, streams: Stops) -> bool:

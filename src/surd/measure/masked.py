@@ -9,10 +9,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.graph import Node
 
-from surd.measure.calls import Fused, Product, Softmax
+from surd.measure.calls import Fused, Softmax
 from surd.measure.factors import products_behind
 from surd.measure.gains import HIDDEN
-from surd.measure.graph import walk_back
+from surd.measure.graph import Place, walk_back
 from surd.measure.naming import Where
 from surd.measure.notes import Notes
 from surd.measure.sites import Role, Site
@@ -336,7 +336,7 @@ def _of_softmax(notes: Notes, call: Softmax, maskings: Sequence[Masking]) -> Sco
         return None
     scores = call.values.detach()
     hidden, fills = None, []
-    for masking in _on_the_way(call, products, maskings):
+    for masking in _on_the_way(notes, call, maskings):
         if (mask := _in_shape(masking, scores.shape)) is not None:
             hidden = mask if hidden is None else hidden | mask
             fills.append(masking.fill)
@@ -345,11 +345,15 @@ def _of_softmax(notes: Notes, call: Softmax, maskings: Sequence[Masking]) -> Sco
     )
 
 
-def _on_the_way(call: Softmax, products: Sequence[Product], maskings: Sequence[Masking]) -> list[Masking]:
+def _all_products(notes: Notes) -> dict[Node, Place]:
+    return {node: product.place for node, product in notes.products.items()}
+
+
+def _on_the_way(notes: Notes, call: Softmax, maskings: Sequence[Masking]) -> list[Masking]:
+    """Not those of a layer below, to which the ways of relative positions lead."""
     assert call.scores.place is not None, "products lie behind it"
-    stops = {product.place.node: product.place for product in products}
-    met, passed = walk_back([call.scores.place.node], stops)
-    nodes = {*met, *passed}
+    met, passed = walk_back([call.scores.place.node], {**notes.beginnings, **_all_products(notes)})
+    nodes = {*met, *passed}  # a product may hold a bias of its own
     return [masking for masking in maskings if masking.node in nodes]
 
 

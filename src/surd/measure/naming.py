@@ -6,7 +6,7 @@ from pathlib import Path
 from types import FrameType
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 TORCH = str(Path(torch.__file__).parent)
 WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
@@ -47,8 +47,9 @@ class Names:
         return self._modules[id(module)]
 
     def parameter(self, tensor: object, path: str) -> str:
-        """The name of a parameter: of several the one beneath `path`; for any other tensor `path` itself."""
-        names = self._parameters.get(id(tensor), [path])
+        """The name of a parameter, or of what a view shows: of several the one beneath `path`; else `path` itself."""
+        base = tensor._base if isinstance(tensor, Tensor) else None
+        names = self._parameters.get(id(tensor)) or self._parameters.get(id(base)) or [path]
         return next((name for name in names if name.startswith(f"{path}.")), names[0])
 
     def here(self) -> Where:

@@ -208,6 +208,7 @@ class Notes:
                 return False
             older, carried, newer, branch = told[0]
         here = self.names.here()
+        assert older is not None, "both sides are in the graph"
         self.residuals.append(Residual(where=here, carried=older, value=carried.detach(), branch=newer))
         self._size(Role.BRANCH, branch, Where(path=self._makers.get(newer, here.path), file=here.file, line=here.line))
         return True

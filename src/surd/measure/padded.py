@@ -73,7 +73,8 @@ def read_padding(model: nn.Module, inputs: Inputs, plain: tuple[Tensor, ...], pa
     """Finds out how the model is told of padding, and pads the first row.
 
     Of all ways of writing a mask that the forward accepts, the one under which padding reaches nothing is the right
-    one; where there is none, one is kept that means to hide just the padding, if any does, and padding leaks. `plain` is what it returns without padding.
+    one; where there is none, one is kept that means to hide just the padding, if any does, and padding leaks. `plain`
+    is what it returns without padding.
     """
     named = _named(model, inputs)
     content = next((name for name, x in named.items() if _holds_positions(x)), None)
@@ -84,16 +85,19 @@ def read_padding(model: nn.Module, inputs: Inputs, plain: tuple[Tensor, ...], pa
     if rows < 2 or length < 4:
         raise SurdError(f"{content} has {rows} rows of {length} positions; padding needs 2 rows of 4")
     leaking: Padded | None = None
+    right: Padded | None = None
     for told in _ways(model, named, content, padding):
         for pads in _sides(rows, length):
             seen = _padded(model, told, pads, plain)
             if seen is None or (told.padding is not None and not _hides(seen)):
                 break
+            right = seen
             if seen.change is not None and seen.change > SAME:
                 leaking = seen if leaking is None or (_fits(seen) and not _fits(leaking)) else leaking
                 break
         else:
-            return seen
+            assert right is not None, "both sides were tried"
+            return right
     if leaking is None:
         raise SurdError(NO_MASK)
     return leaking

@@ -27,7 +27,7 @@ def declared(model: Model) -> Declared:
         ties=Stated(_ties(model), "recipe: model.tying") if tied else None,
         epsilon=Stated(a.norm.epsilon, "recipe: model.norm") if isinstance(a.norm, LayerNorm | RMSNorm) else None,
         padding=Stated(PAD, "every vocabulary of surd"),
-        vocabulary=Stated(model.vocabularies[-1], "the tokenizer"),
+        vocabulary=Stated(model.vocabularies[0], "the tokenizer") if len(set(model.vocabularies)) == 1 else None,
         causal=Stated(True, "the model's code"),
         head_bias=Stated(a.output_bias, "recipe: model.output_bias"),
         released={"attention-scale": f"{by} is {type(a.scale).__name__}, whose factor moves"} if moving else {},

@@ -1,10 +1,8 @@
 """A report as annotations, which GitHub shows beside the lines of a pull request."""
 
-from pathlib import Path
-
 from surd.audit.finding import Finding, Severity
 from surd.audit.judge import Report
-from surd.audit.report.words import number, places, verdict
+from surd.audit.report.words import beneath, number, places, verdict
 
 COMMANDS = {
     Severity.FAULT: "error",
@@ -22,17 +20,11 @@ def annotations(report: Report) -> str:
 def _annotation(finding: Finding) -> str:
     properties = {"title": f"{finding.rule}: {places(finding)}"}
     if finding.file:
-        properties = {"file": _relative(finding.file), "line": str(finding.line)} | properties
+        properties = {"file": beneath(finding.file), "line": str(finding.line)} | properties
     told = ",".join(f"{name}={_escaped(value, ':,')}" for name, value in properties.items())
     follow = "".join(f"\nso {one.rule}: {one.quantity} {number(one.measured)}" for one in finding.consequences)
     text = f"{finding.message}.\nmend: {finding.mend}{follow}"
     return f"::{COMMANDS[finding.severity]} {told}::{_escaped(text)}"
-
-
-def _relative(file: str) -> str:
-    """To the folder at work, where GitHub looks for it."""
-    path, here = Path(file), Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else file
 
 
 def _escaped(text: str, further: str = "") -> str:

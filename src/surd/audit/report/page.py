@@ -63,7 +63,7 @@ def _bars(ledger: Sequence[Line]) -> str:
     """Each scale as a bar from 1, to the left where it is too small, in powers of two; its numbers are in the table."""
     if not ledger:
         return ""
-    rows = "".join(map(_bar, ledger))
+    rows = "".join(_bar(one, not number) for number, one in enumerate(ledger))
     numbers = _table(
         ("site", "scale", "measured", "expected", "ratio", "expected because"),
         (
@@ -73,18 +73,19 @@ def _bars(ledger: Sequence[Line]) -> str:
     )
     return f"""<h2>Ledger</h2>
 <p class="faint">Measured over expected: at 1 a scale is right. A tick is a factor of two.</p>
-<div class="bars">{rows}</div>
+<div class="bars">{rows}<p class="readout faint" aria-live="polite">&nbsp;</p></div>
 <details><summary>its numbers</summary>{numbers}</details>"""
 
 
-def _bar(line: Line) -> str:
+def _bar(line: Line, first: bool) -> str:
+    """Arrow keys lead from bar to bar."""
     power = max(-MOST, min(MOST, log2(abs(line.ratio)))) if line.ratio else -MOST
     left = 50 * (1 + min(power, 0.0) / MOST)
     width = 50 * abs(power) / MOST
     off = "" if abs(power) < 0.05 else " off"
     told = f"{line.site}: {line.quantity} {number(line.measured)}, expected {number(line.expected)}"
     return (
-        f'<div class="bar{off}" tabindex="0" title="{escape(told)}"><span class="site">{escape(line.site)}</span>'
+        f'<div class="bar{off}" tabindex="{0 if first else -1}" title="{escape(told)}"><span class="site">{escape(line.site)}</span>'
         f'<span class="rail"><i style="left:{left:.2f}%;width:{max(width, 0.6):.2f}%"></i></span>'
         f'<span class="ratio">{line.ratio:.3g}</span></div>\n'
     )

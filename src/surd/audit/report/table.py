@@ -27,7 +27,7 @@ def _finding(finding: Finding) -> Iterator[str]:
     yield from _wrapped(f"mend: {finding.mend}")
     yield from _wrapped(f"source: {finding.source}")
     if where := line_of_code(finding):
-        yield f"  at {where}"  # one word, so that it can be clicked
+        yield f"  at {_cut(where, WIDTH - 5)}"  # one word, so that it can be clicked
     for one in finding.consequences:
         yield from _wrapped(f"so {one.rule} at {places(one)}: {one.quantity} {number(one.measured)}", "  - ")
 
@@ -47,6 +47,11 @@ def _skipped(skipped: tuple[Skipped, ...]) -> Iterator[str]:
         yield from _wrapped(f"{', '.join(names)}: {reason}", "- ")
     for (rule, reason), found in sites.items():
         yield from _wrapped(f"{rule} at {found[0]} ({counted(len(found), 'place')}): {reason}", "- ")
+
+
+def _cut(path: str, most: int) -> str:
+    """The end of a long path, which names the file."""
+    return path if len(path) <= most else f"…{path[1 - most :]}"
 
 
 def _wrapped(text: str, first: str = "  ") -> list[str]:

@@ -1,5 +1,7 @@
 """Words: how all reports tell a number, a place and a verdict."""
 
+from pathlib import Path
+
 from surd.audit.finding import Finding, Severity, Value
 from surd.audit.judge import Report
 
@@ -54,4 +56,10 @@ def places(finding: Finding) -> str:
 
 def line_of_code(finding: Finding) -> str:
     """`file:line`, where it is known."""
-    return f"{finding.file}:{finding.line}" if finding.file else ""
+    return f"{beneath(finding.file)}:{finding.line}" if finding.file else ""
+
+
+def beneath(file: str) -> str:
+    """Relative to the folder at work, where it lies beneath it."""
+    path, here = Path(file), Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else file

@@ -24,7 +24,7 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
         if site.factor is None:
             yield Skipped(site=site.name, reason=site.reason or "the factor could not be read")
         elif site.qk_norm:
-            yield from _normalised(evidence, site)
+            yield from _normalised(evidence, site, tolerance)
         else:
             found = [
                 one
@@ -79,11 +79,18 @@ def _plain(evidence: Evidence, site: Attention, name: str, tolerance: Threshold)
     yield _finding(Severity.FAULT, site, name, site.factor * share, paper, PAPER, reason, tolerance)
 
 
-def _normalised(evidence: Evidence, site: Attention) -> Iterator[Finding | Skipped]:
-    """Behind a norm of query and key the factor means nothing by itself: the logits are judged, at the start."""
+def _normalised(evidence: Evidence, site: Attention, tolerance: Threshold) -> Iterator[Finding | Skipped]:
+    """Behind a norm of query and key only a declared factor means anything; else the logits are judged, at the start."""
     if evidence.trained:
         yield Skipped(site=site.name, reason="query and key are normalised, and training has moved their gains")
         return
+    said = _declared(evidence, site)
+    if said is not None and site.factor is not None:
+        nearest = min(said[0], key=lambda value: abs(site.factor / value - 1))
+        if not tolerance.holds(site.factor / nearest):
+            reason = f"query and key are normalised, and {said[1]} says {nearest:.4g}"
+            yield _finding(Severity.FAULT, site, site.name, site.factor, nearest, said[1], reason, tolerance)
+            return
     healthy, std = threshold(NAME, "logit_std"), _logit_std(evidence, site)
     if std is None:
         yield Skipped(site=site.name, reason="the sizes of query and key could not be read")
