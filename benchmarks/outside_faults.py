@@ -1,4 +1,4 @@
-"""Faults of scale in released packages, found in the packages themselves: an environment for each that must be installed.
+"""Faults of scale in released packages, found in the packages themselves: an environment for each to be installed.
 
 `--beneath FOLDER` is a site-packages folder whose packages (torch above all) the environments share instead of fetching
 their own; without it pip installs everything. What needs only transformers and torch runs in this Python.
@@ -81,8 +81,12 @@ def opennmt() -> tuple[nn.Module, Any]:
 
     parser = ArgumentParser()
     onmt.opts.train_opts(parser)
-    words = "--encoder_type transformer --decoder_type transformer --layers 2 --hidden_size 512 --heads 8 --transformer_ff"
-    chosen = parser.parse_args(["-config", os.devnull, "-data", "none", *words.split(), "1024", "--word_vec_size", "512"])
+    words = (
+        "--encoder_type transformer --decoder_type transformer --layers 2 --hidden_size 512 --heads 8 --transformer_ff"
+    )
+    chosen = parser.parse_args(
+        ["-config", os.devnull, "-data", "none", *words.split(), "1024", "--word_vec_size", "512"]
+    )
     ArgumentParser.update_model_opts(chosen)
     special = [DefaultTokens.UNK, DefaultTokens.PAD, DefaultTokens.BOS, DefaultTokens.EOS]
     vocabulary = build_vocab_from_tokens([str(number) for number in range(WORDS)], special_tokens=special)
@@ -100,7 +104,14 @@ def joeynmt() -> tuple[nn.Module, Any]:
     special |= {f"{name}_id": number for number, name in enumerate(("unk", "pad", "bos", "eos"))}
     settings = SimpleNamespace(**special, sep_id=None, lang_tags=[])
     words = Vocabulary([str(number) for number in range(WORDS)], settings)
-    sizes = {"type": "transformer", "num_layers": 6, "num_heads": 8, "hidden_size": 256, "ff_size": 1024, "dropout": 0.0}
+    sizes = {
+        "type": "transformer",
+        "num_layers": 6,
+        "num_heads": 8,
+        "hidden_size": 256,
+        "ff_size": 1024,
+        "dropout": 0.0,
+    }
     embeddings = {"embedding_dim": 256, "scale": True}
     model = build_model({side: {**sizes, "embeddings": embeddings} for side in ("encoder", "decoder")}, words, words)
     model.loss_function = ("crossentropy", 0.0)
@@ -167,6 +178,9 @@ def luke() -> tuple[nn.Module, Any]:
     return transformers.LukeForMaskedLM(config), None
 
 
+OURS = ("torch", "numpy", "safetensors", "jaxtyping", "cattrs", "cyclopts", "rich", "sentencepiece", "sacrebleu")
+OURS += ("tomlkit", "zstandard")
+"""What surd itself needs."""
 BUILT = ("pyonmttok", "configargparse", "rapidfuzz", "pyahocorasick", "ctranslate2", "flask", "waitress", "six")
 CASES = (
     Case("Eole", "norm-gain-convention", eole, (*BUILT, "pydantic", "pyyaml"), ("eole",)),
@@ -219,8 +233,7 @@ def asked(case: Case, folder: Path, beneath: Path | None) -> dict[str, Any]:
                 (place,) = home.glob("lib/python3*/site-packages")
                 (place / "beneath.pth").write_text(f"{beneath.resolve()}\n")
             install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-            own = () if beneath is not None else ("torch", "numpy", "safetensors", "jaxtyping", "cattrs", "cyclopts", "rich",
-                "sentencepiece", "sacrebleu", "tomlkit", "zstandard")  # fmt: skip
+            own = () if beneath is not None else OURS
             subprocess.run([*install, *own, *case.packages], check=True)
             if case.alone:
                 subprocess.run([*install, "--no-deps", *case.alone], check=True)

@@ -32,3 +32,18 @@ def unknown(what: str, word: str, known: Iterable[str]) -> str:
     meant = f' Did you mean "{guess}"?' if guess else ""
     exists = f" There is: {', '.join(names)}." if names else " There is none."
     return f'unknown {what} "{word}".{meant}{exists}'
+
+
+LONGEST = 500
+"""Characters of somebody else's message that are repeated."""
+
+
+def raised(error: BaseException) -> str:
+    """Kind and text of somebody else's exception in one line that any terminal can show."""
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # their exception may raise as well
+        text = ""
+    text = "".join(letter if letter.isprintable() else "?" for letter in text)
+    text = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -25,7 +25,9 @@ class Block(nn.Module):
 class Modules(nn.Module):
     """Built of torch's modules; head and table are two matrices, or one."""
 
-    def __init__(self, width: int = WIDTH, tied: bool = False, bias: bool = False, vocabulary: int = VOCABULARY) -> None:
+    def __init__(
+        self, width: int = WIDTH, tied: bool = False, bias: bool = False, vocabulary: int = VOCABULARY
+    ) -> None:
         super().__init__()
         self.table, self.places = nn.Embedding(vocabulary, width), nn.Embedding(LENGTH, width)
         self.blocks = nn.ModuleList(Block(width) for _ in range(DEPTH))

@@ -183,7 +183,10 @@ def spread_too_thin(logits: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(
     ("loss", "mass"),
-    [(added_to_whole_targets, 1 + SMOOTHING), (spread_too_thin, 1 - SMOOTHING + 0.5 * SMOOTHING * (1 - 1 / VOCABULARY))],
+    [
+        (added_to_whole_targets, 1 + SMOOTHING),
+        (spread_too_thin, 1 - SMOOTHING + 0.5 * SMOOTHING * (1 - 1 / VOCABULARY)),
+    ],
 )
 def test_targets_of_another_mass(loss, mass) -> None:
     finding = found(modules(), "label-smoothing-mass", inputs=(TOKENS,), loss=loss)

@@ -15,7 +15,13 @@ from surd.audit.finding import Severity
 from surd.audit.specimen import language_model
 
 TOKENS = (torch.randint(4, VOCABULARY, (6, 13), generator=torch.Generator().manual_seed(2)),)
-SIZES = {"hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 300}
+SIZES = {
+    "hidden_size": 48,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "vocab_size": 300,
+}
 GEMMA = {**SIZES, "head_dim": 12, "num_key_value_heads": 2, "query_pre_attn_scalar": 12}
 
 
@@ -60,7 +66,7 @@ def test_a_factor_that_nobody_declares(kind) -> None:
 @pytest.mark.parametrize("kind", MULTIPLIED)
 @pytest.mark.parametrize("real", [1.0, 1 / 6])
 def test_a_declared_factor(kind, real) -> None:
-    """Granite's, and whoever serves it without: huggingface/… say 1/6, an engine leaves it out."""
+    """Granite's, and whoever serves it without."""
     declared = Declared(head=Stated(1 / 6, "config.logits_scaling"))
     if real == 1:
         finding = found(with_factor(kind, real), "logit-scale", inputs=TOKENS, declared=declared)
@@ -73,7 +79,7 @@ def test_a_declared_factor(kind, real) -> None:
 
 @pytest.mark.parametrize("kind", MULTIPLIED)
 def test_only_the_pair_counts(kind) -> None:
-    """1/√d_model on the logits is right beside a table of unit entries: jadore801120/attention-is-all-you-need-pytorch#138."""
+    """1/√d_model beside a table of unit entries: jadore801120/attention-is-all-you-need-pytorch#138."""
     report = silent(with_factor(kind, WIDTH**-0.5, std=1.0), "logit-scale", inputs=TOKENS)
     assert report.findings == ()
 

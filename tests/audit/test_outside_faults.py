@@ -8,7 +8,6 @@ from math import log, sqrt
 import pytest
 import torch
 import transformers
-from audit.asked import found
 from torch import Tensor, nn
 
 from surd.api import check
@@ -94,14 +93,18 @@ def test_t5_of_version_1_1_starts_at_more_than_a_hundred(kind: str) -> None:
     assert isinstance(finding.measured, float)
     assert 141 < log(2000) + finding.measured < 162
     whole = check(t5(kind))
-    assert {one.rule for one in whole.failing} <= {"initial-loss", "tied-init-std", "logit-scale", "init-std"}, str(whole)
+    assert {one.rule for one in whole.failing} <= {"initial-loss", "tied-init-std", "logit-scale", "init-std"}, str(
+        whole
+    )
     assert whole.failing
 
 
 def test_marian_from_scratch_does_not_scale_its_tokens() -> None:
     """Rows of 0.02 that are not multiplied, beside sinusoids of 1/√2."""
     sizes = {"d_model": 512, "vocab_size": 1000, "decoder_vocab_size": 1000, "pad_token_id": 999}
-    layers = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in (("layers", 1), ("ffn_dim", 64))}
+    layers = {
+        f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in (("layers", 1), ("ffn_dim", 64))
+    }
     config = transformers.MarianConfig(**sizes, **layers, decoder_start_token_id=999)
     finding = only(check(transformers.MarianMTModel(config)), "position-ratio")
     assert finding.measured == pytest.approx(0.02 * sqrt(2), rel=0.05)
@@ -133,9 +136,7 @@ class Einsum(nn.Module):
     def __init__(self, right: bool) -> None:
         super().__init__()
         d_k = self.width // self.heads
-        self.query, self.key, self.value = (
-            nn.Parameter(torch.empty(self.width, self.heads, d_k)) for _ in range(3)
-        )
+        self.query, self.key, self.value = (nn.Parameter(torch.empty(self.width, self.heads, d_k)) for _ in range(3))
         self.output = nn.Parameter(torch.empty(self.heads, d_k, self.width))
         for kernel in (self.query, self.key, self.value, self.output):
             first, middle, last = kernel.shape
@@ -146,9 +147,7 @@ class Einsum(nn.Module):
     width, heads = 512, 8
 
     def forward(self, x: Tensor) -> Tensor:
-        query, key, value = (
-            torch.einsum("btd,dhk->bhtk", x, kernel) for kernel in (self.query, self.key, self.value)
-        )
+        query, key, value = (torch.einsum("btd,dhk->bhtk", x, kernel) for kernel in (self.query, self.key, self.value))
         mixed = nn.functional.scaled_dot_product_attention(query, key, value)
         return torch.einsum("bhtk,hkd->btd", mixed, self.output)
 

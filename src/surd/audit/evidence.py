@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from functools import cached_property
-from inspect import signature
 from typing import Any
 
 import torch
@@ -15,13 +14,13 @@ from surd.audit.heads import Heads, head_values
 from surd.audit.subject import Subject
 from surd.audit.theirs import theirs
 from surd.audit.weights import Weights
-from surd.errors import SurdError
+from surd.errors import SurdError, raised
 from surd.measure.backends import backend, has_other, switched
-from surd.measure.calls import rms
+from surd.measure.calls import dense, rms
 from surd.measure.drawn import is_drawn
 from surd.measure.extremes import Hearing
 from surd.measure.hearing import hear
-from surd.measure.inputs import Inputs, arguments, build_inputs, replaced, tensors
+from surd.measure.inputs import Inputs, arguments, build_inputs, replaced, signature_of, tensors
 from surd.measure.mixing import Mixing, observe
 from surd.measure.padded import Padded, read_padding
 from surd.measure.probe import probe, unwrapped
@@ -145,7 +144,7 @@ class Evidence:
         loss = self.subject.loss
         if loss is not None:
             found = weights_of_loss(self.module, self.inputs, loss)
-        elif "labels" in signature(self.module.forward).parameters and isinstance(self.inputs, Mapping):
+        elif "labels" in signature_of(self.module).parameters and isinstance(self.inputs, Mapping):
             found = weights_of_labels(self.module, self.inputs, self._labels)
         else:
             raise SurdError("no loss was given")
@@ -155,7 +154,7 @@ class Evidence:
 
     @cached_property
     def _labels(self) -> Tensor:
-        """Random ones; what is to be ignored at the end of every other row, in the writing of Hugging Face's library."""
+        """Random ones; what is to be ignored, at the ends of every other row, as Hugging Face's library writes it."""
         shape = self.logits.shape[:-1]
         labels = torch.randint(self.logits.shape[-1], shape, generator=torch.Generator().manual_seed(3))
         labels[1::2, shape[1] // 2 :] = IGNORED
@@ -181,7 +180,7 @@ class Evidence:
         try:
             hear(self.module, self.inputs, self.subject.loss, *listeners)
         except Exception as error:
-            raise Unobserved(f"the forward raised {type(error).__name__}: {error}") from error
+            raise Unobserved(f"the forward raised {raised(error)}") from error
         return listeners
 
     @cached_property
@@ -219,9 +218,9 @@ class Evidence:
         args, kwargs = arguments(given)
         with preserved(self.module), torch.no_grad():
             try:
-                return [x.detach().clone() for x in tensors(self.module(*args, **kwargs))]
+                return [dense(x.detach()).clone() for x in tensors(self.module(*args, **kwargs))]
             except Exception as error:
-                raise Unobserved(f"the forward raised {type(error).__name__}: {error}") from error
+                raise Unobserved(f"the forward raised {raised(error)}") from error
 
 
 def _with_next(here: Bool[Tensor, "batch length"]) -> Bool[Tensor, " positions"]:

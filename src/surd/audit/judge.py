@@ -155,7 +155,7 @@ def grouped(found: Sequence[Finding], rules: Sequence[Rule]) -> tuple[Finding, .
     under: dict[str, list[Finding]] = {}
     for one in found:
         cause = _first_cause(one.rule, causes, follows) if one.severity.fails else None
-        if cause is None:
+        if cause is None or _first_cause(cause, causes, follows) is not None:  # of two in a circle neither is lost
             primary.append(one)
         else:
             under.setdefault(cause, []).append(one)

@@ -79,7 +79,7 @@ def is_one(one: Tensor, other: Tensor) -> bool:
 def gap(one: Tensor, other: Tensor) -> float | None:
     """The largest difference of two matrices; None when they have other shapes."""
     for turned in (other, other.mT if other.dim() == 2 else other):
-        if one.shape == turned.shape:
+        if one.shape == turned.shape and one.numel():
             return float((one.detach().float() - turned.detach().float().to(one.device)).abs().max())
     return None
 

@@ -10,6 +10,10 @@ AT_ONCE = 2**24
 """Numbers that are looked at together."""
 
 
+MOST_EXPANDED = 2**24
+"""Entries of a tensor that is not all in memory."""
+
+
 def refuse_numberless(weights: Weights) -> None:
     """Refuses lazy layers, the meta device, and weights with NaN or an infinity, by the first of them."""
     module = weights.module
@@ -31,6 +35,10 @@ def _refuse_absent(module: nn.Module) -> None:
             raise SurdError(f"{name} belongs to a lazy layer without weights; expected a model that has run once")
         if parameter.is_meta:
             raise SurdError(f"{name} is on the meta device, where there are no numbers to measure; expected a real one")
+        if parameter.layout is torch.strided and 0 in parameter.stride() and parameter.numel() > MOST_EXPANDED:
+            raise SurdError(
+                f"{name} is expanded from fewer numbers to {parameter.numel():,}; expected a matrix of its own"
+            )
 
 
 def _not_finite(x: Tensor) -> int:

@@ -9,6 +9,7 @@ import torch
 from surd.audit.evidence import Evidence
 from surd.audit.finding import Unobserved
 from surd.audit.weights import Weights
+from surd.errors import raised
 from surd.measure.calls import storage
 from surd.measure.epsilon import Epsilon, Epsilons
 from surd.measure.hearing import hear
@@ -106,7 +107,7 @@ def epsilons(evidence: Evidence) -> list[Epsilon]:
     try:
         hear(evidence.module, evidence.inputs, None, listener)
     except Exception as error:
-        raise Unobserved(f"the forward raised {type(error).__name__}: {error}") from error
+        raise Unobserved(f"the forward raised {raised(error)}") from error
     return listener.found
 
 

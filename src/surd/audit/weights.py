@@ -65,7 +65,8 @@ class ModuleWeights(Weights):
         return self._held[name].dtype
 
     def tensor(self, name: str) -> Tensor:
-        return self._held[name].detach()
+        held = self._held[name].detach()
+        return held if held.layout is torch.strided else held.to_dense()
 
     @property
     def module(self) -> nn.Module | None:

@@ -1,13 +1,14 @@
 """A whole check: opens its subject, lets the rules look, and tells in one message where nothing could be judged."""
 
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 
 from surd.audit.judge import Report, judge
 from surd.audit.refuse import refuse_numberless
 from surd.audit.subject import Subject
+from surd.audit.theirs import theirs
 from surd.audit.weights import StillWeights
 from surd.errors import SurdError
 from surd.measure.sites import Trace
@@ -22,7 +23,7 @@ def judged(
     open_subject: Callable[[], Subject], select: Sequence[str] = (), ignore: Sequence[str] = (), static: bool = False
 ) -> Report:
     """The report. What a model prints goes to stderr, for stdout is the report's."""
-    with redirect_stdout(sys.stderr):
+    with redirect_stdout(sys.stderr), _told():
         subject = open_subject()
         refuse_numberless(subject.weights)
         if static and subject.module is not None:
@@ -31,6 +32,21 @@ def judged(
     if subject.module is not None and not static:
         _refuse_blind(report, subject)
     return report
+
+
+@contextmanager
+def _told() -> Generator[None]:
+    """What the model raises where no rule listens, and a memory that is too small, become one message."""
+    try:
+        yield
+    except SurdError:
+        raise
+    except SystemExit as error:
+        raise SurdError(f"the model ended the program (SystemExit {error.code})") from error
+    except Exception as error:
+        if (reason := theirs(error)) is None:
+            raise
+        raise SurdError(reason) from error
 
 
 def _refuse_blind(report: Report, subject: Subject) -> None:

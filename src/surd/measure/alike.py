@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from surd.errors import raised
 from surd.measure.calls import rms
 from surd.measure.inputs import Inputs, arguments, replaced, tensors
 from surd.measure.restore import preserved
@@ -27,7 +28,7 @@ def row_difference(module: nn.Module, inputs: Inputs) -> float | str:
             differ = any(not torch.equal(x, x[:1].expand(x.shape)) for x in once)
             again = _outputs(module, replaced(inputs, first), rows) if differ else once
         except Exception as error:
-            return f"the forward raised {type(error).__name__} for equal rows: {error}"
+            return f"the forward raised {raised(error)}, for equal rows"
     if not once:
         return "no output has the batch as its first axis"
     if any(not torch.equal(x, y) for x, y in zip(once, again, strict=True)):

@@ -135,7 +135,13 @@ class Size:
 
 def rms(x: Tensor) -> float:
     """Root mean square over all entries."""
-    return float(x.detach().float().square().mean().sqrt())
+    x = dense(x.detach())
+    return float((x.abs() if x.is_complex() else x).float().square().mean().sqrt())
+
+
+def dense(x: Tensor) -> Tensor:
+    """With all its entries, also those that a sparse tensor leaves out."""
+    return x if x.layout is torch.strided else x.to_dense()
 
 
 def deviation(scores: Tensor, shown: Tensor, axis: int) -> tuple[float, float]:

@@ -1,14 +1,13 @@
 """One forward of a module under the tap, and of a loss; what they raise becomes one message."""
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
 
-from surd.errors import SurdError
-from surd.measure.inputs import Inputs, are_ids, arguments, replaced, tensors
+from surd.errors import SurdError, raised
+from surd.measure.inputs import Inputs, are_ids, arguments, replaced, signature_of, tensors
 from surd.measure.notes import Notes
 from surd.measure.restore import Keep
 from surd.measure.sites import Unseen
@@ -70,7 +69,7 @@ def _evaluated(loss: Loss, output: Any) -> Tensor:
     except Exception as error:
         shapes = ", ".join(str(tuple(x.shape)) for x in tensors(output))
         raise SurdError(
-            f"the loss raised {type(error).__name__}: {error}. It was given what the model returns: {shapes}"
+            f"the loss raised {raised(error)}. It was given what the model returns: {shapes}"
         ) from error
     if not isinstance(value, Tensor) or value.numel() != 1:
         raise SurdError(f"the loss returned {_shape(value)}; expected a tensor with one number")
@@ -99,8 +98,8 @@ def _failure(model: nn.Module, given: Inputs, error: Exception) -> SurdError:
     named = [*((f"input {number}", value) for number, value in enumerate(args, 1)), *kwargs.items()]
     found = ", ".join(f"{name} {_shape(value)}" for name, value in named)
     return SurdError(
-        f"the forward of {type(model).__name__} raised {type(error).__name__}: {error}. It takes "
-        f"{inspect.signature(model.forward)} and was given {found}. Pass `inputs`, a dict of its arguments."
+        f"the forward of {type(model).__name__} raised {raised(error)}. It takes "
+        f"{signature_of(model)} and was given {found}. Pass `inputs`, a dict of its arguments."
     )
 
 

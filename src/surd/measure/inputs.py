@@ -13,6 +13,9 @@ from torch import Tensor, nn
 from surd.errors import SurdError
 
 ROWS = 6
+FEWEST_ROWS = 2
+MOST_LOGITS = 2**24
+"""Numbers that the logits of one forward may have; of huge vocabularies fewer rows are read."""
 LENGTH = 13
 """Prime, so that a length is not mistaken for a width or a number of heads."""
 WINDOW_LENGTH = 16
@@ -83,16 +86,25 @@ def replaced(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     return value
 
 
+def signature_of(model: nn.Module) -> inspect.Signature:
+    """What a forward takes; one that was compiled does not tell, and may take anything."""
+    try:
+        return inspect.signature(model.forward)
+    except (TypeError, ValueError):
+        names = (("args", inspect.Parameter.VAR_POSITIONAL), ("kwargs", inspect.Parameter.VAR_KEYWORD))
+        return inspect.Signature([inspect.Parameter(name, kind) for name, kind in names])
+
+
 def build_inputs(model: nn.Module) -> dict[str, Any]:
     """Named arguments for one forward: random tokens, pixels or sound of the sizes that the model asks for."""
-    parameters = inspect.signature(model.forward).parameters
+    parameters = signature_of(model).parameters
     config = getattr(model, "config", None)
     known = _for_configured(config, parameters) if config is not None else {}
     known = known or _for_plain(model, parameters)
     absent = [name for name in _required(parameters) if name not in known]
     if not known or absent:
         raise SurdError(
-            f"no inputs could be built for {type(model).__name__}.forward{inspect.signature(model.forward)}: "
+            f"no inputs could be built for {type(model).__name__}.forward{signature_of(model)}: "
             f"found no way to fill {', '.join(absent or ['its arguments'])}; expected one or two batches of token ids, "
             "one of vectors or one of images. Pass `inputs`, a dict of its arguments."
         )
@@ -119,7 +131,7 @@ def _for_configured(config: Any, parameters: Mapping[str, inspect.Parameter]) ->
         if "attention_mask" in parameters:
             built["attention_mask"] = torch.ones_like(built["input_ids"])
         if "bbox" in parameters:
-            built["bbox"] = torch.zeros(ROWS, length, 4, dtype=torch.int64)
+            built["bbox"] = torch.zeros(*built["input_ids"].shape, 4, dtype=torch.int64)
         if "langs" in parameters:
             built["langs"] = torch.zeros_like(built["input_ids"])
     if built and "decoder_input_ids" in parameters and getattr(config, "is_encoder_decoder", False):
@@ -143,7 +155,8 @@ def _for_plain(model: nn.Module, parameters: Mapping[str, inspect.Parameter]) ->
         length = _length(tables)
         source = _tokens(tables[0].num_embeddings, length, set())
         target = _tokens(min(table.num_embeddings for table in tables[:2]), length, set()).flip(0)
-        return dict(zip(required, (source, target), strict=False))
+        rows = min(len(source), len(target))
+        return dict(zip(required, (source[:rows], target[:rows]), strict=False))
     width = _first_width(model)
     if not tables and width is not None and 1 <= len(required) <= 3:
         return dict.fromkeys(required, _normal(ROWS, LENGTH, width))
@@ -194,8 +207,11 @@ def _required(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
 
 def _tokens(vocabulary: int, length: int, special: set[int]) -> Tensor:
     """Ids that differ from row to row, none of them special."""
-    allowed = [token for token in range(min(FIRST_TOKEN, vocabulary - 1), vocabulary) if token not in special]
-    drawn = torch.randint(len(allowed), (ROWS, length), generator=torch.Generator().manual_seed(SEED))
+    allowed = [token for token in range(max(0, min(FIRST_TOKEN, vocabulary - 1)), vocabulary) if token not in special]
+    if not allowed:
+        raise SurdError(f"no inputs could be built: of a vocabulary of {vocabulary:,} no token is left; pass inputs")
+    rows = max(FEWEST_ROWS, min(ROWS, MOST_LOGITS // (length * vocabulary)))
+    drawn = torch.randint(len(allowed), (rows, length), generator=torch.Generator().manual_seed(SEED))
     return torch.tensor(allowed)[drawn]
 
 

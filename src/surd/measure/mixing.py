@@ -6,7 +6,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from surd.errors import SurdError
+from surd.errors import SurdError, raised
+from surd.measure.calls import dense
 from surd.measure.forward import Loss
 from surd.measure.inputs import Inputs, arguments, replaced, tensors
 from surd.measure.layout import Layout, RowSums, read_layouts, read_row_sums
@@ -44,14 +45,14 @@ class Mixing:
 def observe(model: nn.Module, inputs: Inputs, loss: Loss | None = None) -> Mixing:
     """In eval mode; the model stays as it was."""
     given = [x for x in tensors(inputs) if not x.is_floating_point()]
-    with preserved(model) as keep:
+    with preserved(model, tapped=True) as keep:
         try:
             tap, outputs = _heard(model, keep, inputs, loss)
         except _Refused as refused:
             return _nothing_but(refused.tap)
         notes = tap.notes
         return Mixing(
-            outputs=tuple(x.detach() for x in outputs),
+            outputs=tuple(dense(x.detach()) for x in outputs),
             scores=_numbered(read_scores(notes, tap.maskings)),
             maskings=tuple(tap.maskings),
             overflows=tuple(tap.overflows),
@@ -66,13 +67,13 @@ def observe(model: nn.Module, inputs: Inputs, loss: Loss | None = None) -> Mixin
 
 def observe_scores(model: nn.Module, inputs: Inputs) -> tuple[list[Tensor], list[Scored], list[Overflow]]:
     """Of other inputs: what it returns, and what its attentions read."""
-    with preserved(model) as keep:
+    with preserved(model, tapped=True) as keep:
         try:
             tap, outputs = _heard(model, keep, inputs, None)
         except _Refused as refused:
             raise SurdError("a mask's number does not fit the type of what it masks") from refused
         scores = list(_numbered(read_scores(tap.notes, tap.maskings)))
-        return [x.detach() for x in outputs], scores, tap.overflows
+        return [dense(x.detach()) for x in outputs], scores, tap.overflows
 
 
 def _numbered(found: list[Sited]) -> tuple[Sited, ...]:
@@ -150,7 +151,7 @@ def two_forwards(model: nn.Module, inputs: Inputs) -> float:
 
     def run() -> list[Tensor]:
         args, kwargs = arguments(replaced(inputs, lambda x: x.clone()))
-        return [x.detach().clone() for x in tensors(model(*args, **kwargs)) if x.is_floating_point()]
+        return [dense(x.detach()).clone() for x in tensors(model(*args, **kwargs)) if x.is_floating_point()]
 
     with preserved(model), torch.no_grad():
         try:
@@ -158,7 +159,7 @@ def two_forwards(model: nn.Module, inputs: Inputs) -> float:
             torch.manual_seed(torch.initial_seed() + 1)
             second = run()
         except Exception as error:
-            raise SurdError(f"the forward raised {type(error).__name__}: {error}") from error
+            raise SurdError(f"the forward raised {raised(error)}") from error
     pairs = [(a.double(), b.double()) for a, b in zip(first, second, strict=False) if a.shape == b.shape]
     difference = sum(float((a - b).nan_to_num().square().sum()) for a, b in pairs)
     size = sum(float(a.nan_to_num().square().sum()) for a, _ in pairs)

@@ -79,7 +79,7 @@ def read_head(notes: Notes, outputs: list[Tensor]) -> tuple[Head | None, Tensor 
     stops = {node: projection.place for node, projection in notes.projections.items()}
     for output in (*outputs, *notes.logits):
         place = place_of(output)
-        if place is None or not {output.shape[-1], output.shape[-1] + 1} & tables:
+        if place is None or not output.dim() or not {output.shape[-1], output.shape[-1] + 1} & tables:
             continue
         met, _ = walk_back([place.node], stops)
         found = [notes.projections[node] for node in met]

@@ -11,7 +11,8 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from surd.errors import SurdError
-from surd.measure.inputs import Inputs, arguments, tensors
+from surd.measure.calls import dense
+from surd.measure.inputs import Inputs, arguments, signature_of, tensors
 from surd.measure.masked import Overflow, Scored
 from surd.measure.mixing import observe_scores
 from surd.measure.restore import preserved
@@ -176,7 +177,7 @@ def _ways(model: nn.Module, named: dict[str, Any], content: str, padding: int | 
 
 
 def _mask_names(model: nn.Module, named: dict[str, Any]) -> list[str]:
-    names = [name for name in inspect.signature(model.forward).parameters if "mask" in name or "pad" in name]
+    names = [name for name in signature_of(model).parameters if "mask" in name or "pad" in name]
     names = [name for name in names if not any(part in name for part in OTHERS)]
     ranks = {name: FIRST.index(name) if name in FIRST else len(FIRST) for name in names}
     return sorted(names, key=lambda name: ranks[name])[:2]
@@ -215,7 +216,7 @@ def _added(between: tuple[int, ...], x: Tensor) -> Write:
 def _named(model: nn.Module, inputs: Inputs) -> dict[str, Any]:
     args, kwargs = arguments(inputs)
     try:
-        bound = inspect.signature(model.forward).bind(*args, **kwargs)
+        bound = signature_of(model).bind(*args, **kwargs)
     except TypeError as error:
         raise SurdError(f"the arguments do not fit the forward: {error}") from error
     named: dict[str, Any] = {}
@@ -241,7 +242,7 @@ def _refilled(x: Tensor, pads: Tensor, seed: int) -> Tensor:
 
 def _run(model: nn.Module, inputs: dict[str, Any]) -> list[Tensor]:
     with preserved(model), torch.no_grad():
-        return [x.detach().clone() for x in tensors(model(**inputs))]
+        return [dense(x.detach()).clone() for x in tensors(model(**inputs))]
 
 
 def _real(told: Told, output: Tensor, pads: Tensor) -> Tensor | None:

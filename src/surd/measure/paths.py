@@ -1,6 +1,5 @@
 """Paths: token ids and the vectors of the same tokens are two ways into one model, and must lead to the same output."""
 
-import inspect
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from surd.measure.calls import rms
-from surd.measure.inputs import Inputs, arguments, replaced, tensors
+from surd.measure.inputs import Inputs, arguments, replaced, signature_of, tensors
 from surd.measure.naming import display_path
 from surd.measure.restore import preserved
 
@@ -34,14 +33,14 @@ def embedded_difference(module: nn.Module, inputs: Inputs, path: str, multiplier
 
     `path` is that of the module that looks rows up: what it returns for the ids are their vectors.
     """
-    taken = signature_of(module)
+    taken = _names(module)
     args, kwargs = arguments(replaced(inputs, lambda x: x.clone()))
     kwargs = dict(zip(taken, args, strict=False)) | kwargs
     name = next((key for key, x in kwargs.items() if _are_ids(key, x)), None)
     if name is None or EMBEDDED not in taken:
         return None
     holder = next((found for where, found in module.named_modules() if display_path(where) == path), None)
-    if holder is None or EMBEDDED in signature_of(holder):
+    if holder is None or EMBEDDED in _names(holder):
         return None
     ids = kwargs.pop(name)
     with preserved(module):
@@ -64,9 +63,9 @@ def embedded_difference(module: nn.Module, inputs: Inputs, path: str, multiplier
     return Difference(difference=difference, factor=None)
 
 
-def signature_of(module: nn.Module) -> list[str]:
+def _names(module: nn.Module) -> list[str]:
     """The names of what its forward takes."""
-    return list(inspect.signature(module.forward).parameters)
+    return list(signature_of(module).parameters)
 
 
 def _are_ids(name: str, x: object) -> bool:

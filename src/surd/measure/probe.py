@@ -46,7 +46,7 @@ def probe(model: nn.Module, inputs: Inputs | None = None, loss: Loss | None = No
 
 
 def _trace(model: nn.Module, given: Inputs, loss: Loss | None) -> Trace:
-    with preserved(model) as keep:
+    with preserved(model, tapped=True) as keep:
         seen = forward(model, keep, given, loss)
         notes, scales = seen.notes, _read(seen)
         flows = read_flows(notes, seen.outputs)
@@ -85,7 +85,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
     while True:
         if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
             model = model.module
-        elif isinstance(inner := model._modules.get("_orig_mod"), nn.Module):
+        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
             model = inner
         else:
             return model

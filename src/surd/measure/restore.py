@@ -4,9 +4,11 @@ import random
 import sys
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from surd.measure.calls import storage
 
@@ -15,7 +17,7 @@ Keep = Callable[[Tensor], None]
 
 
 @contextmanager
-def preserved(model: nn.Module) -> Generator[Keep]:
+def preserved(model: nn.Module, tapped: bool = False) -> Generator[Keep]:
     """Inside, the model is in eval mode, every weight is in the graph, and nothing is compiled.
 
     The model is used in place: a copy would cut ties that are not one parameter and double the memory. Buffers and
@@ -44,6 +46,8 @@ def preserved(model: nn.Module) -> Generator[Keep]:
         stack.enter_context(torch.random.fork_rng(devices=devices))
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
+        if not tapped:  # a tap hears what is written to, and calls `keep` itself
+            stack.enter_context(_Writes(keep))
         if "torch._dynamo" in sys.modules:  # else nothing has been compiled, and importing it takes seconds
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         try:
@@ -71,3 +75,27 @@ def preserved(model: nn.Module) -> Generator[Keep]:
             for parameter, before in wanted:
                 parameter.requires_grad_(before)
             random.setstate(python_state)
+
+
+class _Writes(TorchFunctionMode):
+    """Tells of a tensor that a call is about to write to."""
+
+    def __init__(self, keep: Keep) -> None:
+        super().__init__()
+        self._keep = keep
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        written = changed_by(getattr(func, "__name__", "").split(".")[0], args, kwargs)
+        if written is not None:
+            self._keep(written)
+        return func(*args, **kwargs)
+
+
+def changed_by(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    """What a call writes to: `mul_`, `__imul__`, `__setitem__`; `embedding` shortens rows of its table if told so."""
+    writes = (name.endswith("_") and not name.endswith("__")) or name.startswith("__i") or name == "__setitem__"
+    target = kwargs.get("out", args[0] if writes and args else None)
+    if name == "embedding" and ((len(args) > 3 and args[3] is not None) or kwargs.get("max_norm") is not None):
+        target = args[1] if len(args) > 1 else kwargs["weight"]
+    return target if isinstance(target, Tensor) else None

@@ -17,7 +17,7 @@ from surd.measure.kernel import Answer
 from surd.measure.naming import Names
 from surd.measure.notes import Notes
 from surd.measure.products import CONVOLUTIONS, PRODUCTS
-from surd.measure.restore import Keep
+from surd.measure.restore import Keep, changed_by
 from surd.measure.written import added, attend, few, scores
 
 NORMS = ("layer_norm", "rms_norm", "group_norm", "batch_norm", "instance_norm", "normalize")
@@ -89,7 +89,7 @@ class Tap(TorchFunctionMode):
         if name == FUSED:
             return self._fused(lambda: func(*args, **kwargs), *args, **kwargs)
         operands = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
-        if (changed := _changed(name, args, kwargs)) is not None:
+        if (changed := changed_by(name, args, kwargs)) is not None:
             self.keep(changed)
         joins = name in ADDITIONS and self.notes.branch(operands)  # asked now, as the sum may be made in place
         out = func(*args, **kwargs)
@@ -212,15 +212,6 @@ class Tap(TorchFunctionMode):
             yield
         finally:
             self._deaf = False
-
-
-def _changed(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-    """What a call writes to: `mul_`, `__imul__`, `__setitem__`; `embedding` shortens rows of its table if told so."""
-    writes = (name.endswith("_") and not name.endswith("__")) or name.startswith("__i") or name == "__setitem__"
-    target = kwargs.get("out", args[0] if writes and args else None)
-    if name == "embedding" and ((len(args) > 3 and args[3] is not None) or kwargs.get("max_norm") is not None):
-        target = args[1] if len(args) > 1 else kwargs["weight"]
-    return target if isinstance(target, Tensor) else None
 
 
 def _is_custom(function: Any) -> bool:

@@ -1,8 +1,8 @@
 """Target weights: how much each position counts in a loss, told from the loss's gradient at the model's output alone.
 
 A cross-entropy w · Σ_v y_v · (−ln p_v) has the gradient w · (M p − y) at the logits, where p is their softmax and y a
-target of mass M = Σ y. So the gradient is a line in p with slope w · M, but for the entry of the target itself, and sums
-to 0. At log-probabilities that a model returns, the gradient is −w · y; at probabilities, −w · y / p.
+target of mass M = Σ y. So the gradient is a line in p with slope w · M, but for the entry of the target itself, and
+sums to 0. At log-probabilities that a model returns, the gradient is −w · y; at probabilities, −w · y / p.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from surd.errors import SurdError
+from surd.errors import SurdError, raised
 from surd.measure.inputs import Inputs, arguments, replaced
 from surd.measure.restore import preserved
 
@@ -23,6 +23,8 @@ BALANCED = 0.02
 """Sum over its absolute sum up to which a gradient is one at logits, which a softmax lets shift."""
 NORMALISED = 1e-3
 
+AT_ONCE = 2**21
+"""Numbers that are read together."""
 FEWEST = 4
 """Classes from which a line can be told from a gradient."""
 
@@ -79,7 +81,7 @@ def _called(loss: Callable[[Any], Tensor], output: Any) -> Tensor:
     try:
         value = loss(output)
     except Exception as error:
-        raise SurdError(f"the loss raised {type(error).__name__}: {error}") from error
+        raise SurdError(f"the loss raised {raised(error)}") from error
     if not isinstance(value, Tensor) or not value.is_floating_point():
         raise SurdError(f"the loss returned a {type(value).__name__}; expected a tensor with one number")
     return value
@@ -111,21 +113,30 @@ def _read(
 def _at_logits(
     logits: Float[Tensor, "positions classes"], gradient: Float[Tensor, "positions classes"]
 ) -> tuple[Float[Tensor, " positions"], Float[Tensor, " positions"]] | None:
-    p = logits.softmax(-1)
+    rows = max(1, AT_ONCE // logits.shape[-1])
+    parts = [_line(*part) for part in zip(logits.split(rows), gradient.split(rows), strict=True)]
+    left, energy = (sum(float(part[number]) for part in parts) for number in (2, 3))
+    if left > (1 - FITS) * max(energy, 1e-30) and left > 1e-24:
+        return None
+    return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+
+
+def _line(
+    logits: Float[Tensor, "positions classes"], gradient: Float[Tensor, "positions classes"]
+) -> tuple[Float[Tensor, " positions"], Float[Tensor, " positions"], Tensor, Tensor]:
+    """Slope in p, how far the target lies below the line, what the line leaves unexplained, and what there was."""
+    p, gradient = logits.double().softmax(-1), gradient.double()
     # The target's own entry lies far below the line: it is the lowest of gradient − p · (what the others share).
     target = (gradient / p.clamp(min=1e-30)).argmin(-1, keepdim=True)
     others = torch.ones_like(p).scatter(-1, target, 0.0)
     count = others.sum(-1, keepdim=True)
     mean_p, mean_g = (p * others).sum(-1, keepdim=True) / count, (gradient * others).sum(-1, keepdim=True) / count
     apart_p, apart_g = (p - mean_p) * others, (gradient - mean_g) * others
-    energy = apart_p.square().sum(-1).clamp(min=1e-30)
-    slope = (apart_p * apart_g).sum(-1) / energy
+    slope = (apart_p * apart_g).sum(-1) / apart_p.square().sum(-1).clamp(min=1e-30)
     left = (apart_g - slope[:, None] * apart_p).square().sum()
-    if float(left) > (1 - FITS) * float(apart_g.square().sum().clamp(min=1e-30)) and float(left) > 1e-24:
-        return None
     intercept = mean_g[:, 0] - slope * mean_p[:, 0]
-    line = slope[:, None] * p + intercept[:, None]
-    return slope, (line - gradient).gather(-1, target)[:, 0]
+    line = slope[:, None] * p.gather(-1, target) + intercept[:, None]
+    return slope, (line - gradient.gather(-1, target))[:, 0], left, apart_g.square().sum()
 
 
 def _at_targets(
@@ -156,5 +167,4 @@ def weights_of_labels(model: nn.Module, inputs: Mapping[str, Any], labels: Tenso
         (gradient,) = torch.autograd.grad(loss, [logits], allow_unused=True)
     if gradient is None:
         return None
-    flat = logits.detach().double().flatten(0, -2), gradient.double().flatten(0, -2)
-    return _read(*flat, tuple(logits.shape[:-1]), loss)
+    return _read(logits.detach().flatten(0, -2), gradient.flatten(0, -2), tuple(logits.shape[:-1]), loss)

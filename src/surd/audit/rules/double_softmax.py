@@ -67,7 +67,8 @@ RULE = Rule(
     what="The model's outputs are probabilities already, and the loss takes their softmax once more.",
     why="Numbers in [0, 1] are at most 1 apart, so a second softmax gives the best class at most e / (e + V − 1): the "
     "loss has a floor of ln(1 + (V − 1)/e) and its gradient is smaller by a factor of V or so.",
-    when="With every loss that takes logits, such as torch's cross_entropy. A model that is only asked for probabilities "
+    when="With every loss that takes logits, such as torch's cross_entropy. A model that is only asked for "
+    "probabilities "
     "may return them.",
     example="""
 from surd.audit.specimen import LanguageModel, language_model

@@ -7,7 +7,7 @@ import torch
 from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Skipped, Unobserved
 from surd.audit.rule import Models, Needs, Rule
-from surd.errors import SurdError
+from surd.errors import SurdError, raised
 from surd.measure.padded import gradients_with_padding
 
 NAME = "empty-rows"
@@ -27,7 +27,7 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
     try:
         output, broken = gradients_with_padding(evidence.module, told.inputs(pads), ~pads)
     except (SurdError, RuntimeError) as error:
-        raise Unobserved(f"with a sample that is all padding the forward raised: {error}") from error
+        raise Unobserved(f"with a sample that is all padding the forward raised {raised(error)}") from error
     bad = ~output.isfinite()
     site = next((one.site for one in evidence.padded.scores if one.hidden is not None), None)
     place = site.name if site else type(evidence.module).__name__

@@ -67,7 +67,8 @@ RULE = Rule(
     what="A bias of the logits is added twice or not at all.",
     why="Logits are head · hidden + bias, so their derivative with respect to the bias is 1. Twice, and every class is "
     "shifted by its bias once more, with twice the gradient; never, and a trained bias is lost.",
-    when="A bias that is zero shows nothing until it is trained. It happens where two modules come to own one bias, and "
+    when="A bias that is zero shows nothing until it is trained. It happens where two modules come to own one "
+    "bias, and "
     "where a second implementation knows only the matrix of a tied head.",
     example="""
 from torch import nn

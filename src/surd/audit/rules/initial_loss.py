@@ -78,11 +78,14 @@ def _mend(tied: bool, width: int) -> str:
 RULE = Rule(
     name=NAME,
     what="The loss of an untrained model is far above ln V, that of knowing nothing.",
-    why="V logits of standard deviation s have a mean −ln softmax of ln V + s²/2 while s < √(2 ln V), and about s times "
-    "the largest of V normal numbers beyond. A hidden state of unit entries and a head of standard deviation 1/√d_model "
+    why="V logits of standard deviation s have a mean −ln softmax of ln V + s²/2 while s < √(2 ln V), and "
+    "about s times "
+    "the largest of V normal numbers beyond. A hidden state of unit entries and a head of standard deviation "
+    "1/√d_model "
     "give s = 1; a head drawn from N(0, 1) gives s = √d_model and a loss in the hundreds.",
     when="Before the first step, and only then. The first thousands of updates are spent on unlearning it, and with a "
-    "tied table they tear the embeddings. Tied pre-norm models have a large logit of the input's own token, which grows "
+    "tied table they tear the embeddings. Tied pre-norm models have a large logit of the input's own token, "
+    "which grows "
     "like √d_model.",
     example="""
 from torch import nn
@@ -118,6 +121,6 @@ model.head.bias = nn.Parameter(model.head.weight.new_zeros(model.head.out_featur
         "residual-growth",
         "weight-tying",
         "position-ratio",
-    ),  # fmt: skip
+    ),
     look=look,
 )

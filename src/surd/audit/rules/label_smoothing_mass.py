@@ -23,7 +23,8 @@ def look(evidence: Evidence) -> Iterator[Finding]:
             "mass of the targets of ignored positions",
             mass,
             0.0,
-            f"{int(stray.sum())} positions have no target and still count with {mass:.3g} of one: the smoothed part of the "
+            f"{int(stray.sum())} positions have no target and still count with {mass:.3g} of one: the smoothed "
+            "part of the "
             "loss is not masked",
             "mask both terms of the smoothed loss, that of the target and that of all classes",
         )
@@ -67,7 +68,8 @@ inputs = (tokens,)
 RULE = Rule(
     name=NAME,
     what="The targets of a smoothed loss are no distributions: a mass other than 1, or some at padding.",
-    why="A smoothed target has 1 − ε at the right class and ε spread over all, 1 together; an ignored position has none. The "
+    why="A smoothed target has 1 − ε at the right class and ε spread over all, 1 together; an ignored position "
+    "has none. The "
     "gradient at the logits is w(M p − y), so its slope in p is the mass M.",
     when="Always: padded batches pull the model towards the uniform distribution, the more the more they are padded.",
     example=f"""{_MODEL}

@@ -34,6 +34,8 @@ def _off(evidence: Evidence, head: Head, expected: float) -> Iterator[Finding]:
     """Another factor than the declared one is wrong; one that nobody declares is judged by the logits it makes."""
     stated = evidence.declared.head
     ratio = head.multiplier / expected
+    if not ratio:
+        raise Unobserved("no logit depends on the head")
     if stated is not None:
         yield _finding(Severity.FAULT, head, expected, stated.by, f"{stated.by} says {expected:.4g}")
         return
@@ -91,7 +93,8 @@ def _finding(severity: Severity, head: Head, expected: float, source: str, reaso
         measured=head.multiplier,
         expected=expected,
         source=source,
-        message=f"logits are multiplied by {head.multiplier:.4g} beside the projection, expected {expected:.4g}: {reason}",
+        message=f"logits are multiplied by {head.multiplier:.4g} beside the projection, expected "
+        f"{expected:.4g}: {reason}",
         mend=f"multiply the logits by {expected:.4g} once, at one place"
         if expected != 1
         else "leave the factor out, or declare it in the configuration and draw the head to suit it",
@@ -103,7 +106,8 @@ def _finding(severity: Severity, head: Head, expected: float, source: str, reaso
 RULE = Rule(
     name=NAME,
     what="Between the last hidden state and the logits stands another factor than the declared one, or than 1.",
-    why="A hidden state of unit entries times a head of standard deviation 1/√d_model gives logits of standard deviation "
+    why="A hidden state of unit entries times a head of standard deviation 1/√d_model gives logits of standard "
+    "deviation "
     "1. Another factor f makes that f: the order of the classes stays, their probabilities do not.",
     when="Greedy text is the same with a lost factor; sampling, beams, losses and distillation are not. T5 and μP "
     "multiply on purpose, and say so. A factor that suits the head's initialisation is counted together with it.",
@@ -141,6 +145,6 @@ model.__class__ = Plain
     ),
     needs=Needs.PROBE,
     models=Models.BOTH,
-    follows=("double-softmax", "tied-init-std"),
+    follows=("double-softmax",),
     look=look,
 )

@@ -51,7 +51,8 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
             "sum of the weights of all targets",
             total,
             1.0,
-            f"the weights of {counted:,} targets sum to {total:.4g}: the loss depends on how much padding stands beside "
+            f"the weights of {counted:,} targets sum to {total:.4g}: the loss depends on how much padding "
+            "stands beside "
             f"them (1/{total:.3g} = {1 / total:.3g} times as many positions as targets)",
             "divide by the number of real targets, and not by that of all positions",
         )
@@ -134,10 +135,12 @@ inputs = (tokens,)
 RULE = Rule(
     name=NAME,
     what="The loss counts padding, is a sum, or is divided by something else than the number of real targets.",
-    why="A mean over N real targets gives each the weight 1/N, and padding none. The gradient at the logits is w(p − y) for "
+    why="A mean over N real targets gives each the weight 1/N, and padding none. The gradient at the logits is "
+    "w(p − y) for "
     "a target of weight w, so the weights can be read from it: they sum to 1 whatever is padded and however large "
     "the batch.",
-    when="In every batch of unequal lines: long padding makes the loss small and the gradient of real words with it. A sum "
+    when="In every batch of unequal lines: long padding makes the loss small and the gradient of real words "
+    "with it. A sum "
     "is right where the trainer divides by the targets of the whole accumulated batch; then say so with a baseline.",
     example=f"""{_MODEL}
 

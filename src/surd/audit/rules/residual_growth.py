@@ -66,7 +66,8 @@ def _bare(evidence: Evidence) -> Iterator[Finding]:
                 low=healthy.low,
                 high=healthy.high,
                 source=PRE_NORM,
-                message=f"{one.path} reads the residual stream without a norm, at an rms of {one.rms:.3g}, where the other "
+                message=f"{one.path} reads the residual stream without a norm, at an rms of {one.rms:.3g}, "
+                "where the other "
                 f"layers read norms of it, at {one.usual:.3g}: the stack has no final norm",
                 mend="end the stack with a norm of the same kind, before whatever reads its output",
                 file=one.file,
@@ -78,9 +79,11 @@ RULE = Rule(
     name=NAME,
     what="The residual stream grows by orders of magnitude over the layers, or leaves a pre-norm stack as it is.",
     why="Each block adds a branch. Behind a norm a branch has a size of its own, so the stream grows like √(blocks) at "
-    "most; without one it is as large as the stream, and n blocks grow it like cⁿ. The sum that leaves a pre-norm stack "
+    "most; without one it is as large as the stream, and n blocks grow it like cⁿ. The sum that leaves a "
+    "pre-norm stack "
     "has seen no norm: whoever reads it gets the size of all layers together.",
-    when="From the first step, and the more the deeper the stack. Growth beside a table of small entries does no harm where "
+    when="From the first step, and the more the deeper the stack. Growth beside a table of small entries does "
+    "no harm where "
     "every reader has its norm (Gemma): that is a note.",
     example="""
 import torch

@@ -34,8 +34,10 @@ def _judged(site: Site, what: str, found: float | None, stated: Stated[float]) -
         measured=0.0 if found is None else found,
         expected=stated.value,
         source=stated.by,
-        message=f"the {what} {told}, where {stated.by} says {stated.value:.4g}: those beyond the cap come out too large",
-        mend=f"apply {stated.value:g} · tanh({what} / {stated.value:g}) before the softmax; a fused kernel without a cap "
+        message=f"the {what} {told}, where {stated.by} says {stated.value:.4g}: those beyond the cap come out "
+        "too large",
+        mend=f"apply {stated.value:g} · tanh({what} / {stated.value:g}) before the softmax; a fused kernel "
+        "without a cap "
         "drops it in silence, so use the one written out",
         file=site.file,
         line=site.line,
@@ -45,7 +47,8 @@ def _judged(site: Site, what: str, found: float | None, stated: Stated[float]) -
 RULE = Rule(
     name=NAME,
     what="A soft cap that the configuration declares is not applied to the scores of attention, or to the logits.",
-    why="c · tanh(x / c) is x while |x| is far below c, and never more than c: at c = 50, a raw score of 100 becomes 48.2. "
+    why="c · tanh(x / c) is x while |x| is far below c, and never more than c: at c = 50, a raw score of 100 "
+    "becomes 48.2. "
     "Without it the same weights give other probabilities, and the more so the sharper the model.",
     when="In models that were trained with a cap, once scores come near it; at the start nothing is to be seen in the "
     "numbers, so the cap is looked for in what the forward computes.",
