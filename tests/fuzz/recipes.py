@@ -22,7 +22,12 @@ def above(path: str) -> list[str]:
 
 PATHS = sorted({path for one in settings(Recipe) for path in above(one.path)})
 UNKNOWN = ("model.depth", "models", "data.source.kind", "training.optimizer.beta3", '"x\\u0000"', "a.b.c.d.e", '""')
-SOUND = (("task", '"translation"'), ("data.source", '"pairs.tsv"'), ("training.steps", "10"))
+SOUND = (
+    ("task", '"translation"'),
+    ("data.source", '"pairs.tsv"'),
+    ("training.steps", "10"),
+    ("training.schedule.warmup", "2"),
+)
 ODD_TEXTS = (
     b"\xff\xfe",
     b"\x00",
