@@ -66,7 +66,7 @@ def test_where_two_trainings_part_is_named_and_without_hashes_nothing_is_claimed
     run = tmp_path / "run"
     path = run / "hashes.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    write_hashes(run, [line | {"hash": "0" * 16} if line.get("step", 0) >= 14 else line for line in lines])
+    write_hashes(run, [line | {"sum": "0" * 16} if line.get("step", 0) >= 14 else line for line in lines])
     found = verify_run(Run.open(run))
     assert found.differs == "update 14: weights and optimiser state have another hash than in the training"
 

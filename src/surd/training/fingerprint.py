@@ -5,7 +5,7 @@ taken where the tensor is, in one pass at the speed of memory, and does not depe
 summation. It misses nothing that changes a single number, but two opposite changes in one tensor cancel, and so does
 an exchange of two numbers: what it is for is to find the update at which two trainings part. Checkpoints have SHA-256.
 
-    {"step": 16, "hash": "0f3c…"}                       after every update
+    {"step": 16, "sum": "0f3c…"}                        after every update
     {"checkpoint": 16, "tensors": {"name": "81d2…"}}    when a checkpoint is written: every tensor by itself
 """
 
@@ -61,7 +61,7 @@ class Fingerprints:
 
     def update(self, step: int, tensors: Mapping[str, Tensor]) -> None:
         """The line of an update."""
-        self._write({"step": step, "hash": combined(hashes(tensors))})
+        self._write({"step": step, "sum": combined(hashes(tensors))})
 
     def checkpoint(self, step: int, tensors: Mapping[str, Tensor]) -> None:
         """The line of a checkpoint."""
@@ -73,7 +73,7 @@ class Fingerprints:
         checkpoints: dict[int, dict[str, str]] = {}
         for number, line in enumerate(read_bytes(self.path).splitlines(), 1):
             match _parsed(line):
-                case {"step": int(step), "hash": str(one)}:
+                case {"step": int(step), "sum": str(one)}:
                     steps[step] = one
                 case {"checkpoint": int(step), "tensors": dict(several)}:
                     checkpoints[step] = several
