@@ -3,11 +3,12 @@
 import warnings
 from itertools import count
 
+from training.tiny import tiny, write_pairs
+
 import surd
 from surd import files
 from surd.errors import SurdError
 from surd.training.start import plan, train_new
-from training.tiny import tiny, write_pairs
 
 CALLS = ("write", "sync", "rename")
 EACH = 11

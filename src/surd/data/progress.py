@@ -1,4 +1,4 @@
-"""Progress: how far something that reads texts in blocks has come, noted on disk, so that after a kill it goes on there.
+"""Progress: how far something that reads texts in blocks has come, noted on disk, so that a kill costs little.
 
 What is noted counts only where the same is made (`of`) of the same texts: those in front of the place are read again
 and compared with what they were, as a digest.

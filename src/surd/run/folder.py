@@ -84,8 +84,9 @@ class Run:
         """A new run, to be filled inside the block: recipe, tokenizers and data.
 
         It is built in a hidden folder and becomes `path` when the block succeeds; when it fails, or is interrupted,
-        nothing is left. What a kill has left of an earlier attempt is gone on with (see `take_up`). `data` are the names, without folders, of
-        the files that it learns from; `origin` is what is to be told of the runs whose weights it has.
+        nothing is left. What a kill has left of an earlier attempt is gone on with (see `take_up`). `data` are the
+        names, without folders, of the files that it learns from; `origin` is what is to be told of the runs whose
+        weights it has.
         """
         final = Path(path)
         refuse_occupied(final)
