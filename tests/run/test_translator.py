@@ -213,7 +213,7 @@ def test_a_run_with_as_many_positions_as_its_text_needs_opens_and_goes_on(tmp_pa
     assert run.recipe.decode.limit(13) > 13
     lines = ["tomatotomato", "a", "cat " * 9]
     with pytest.warns(UserWarning, match="translated in"):
-        answers = surd.load(run.folder).answers(lines, n_best=3)
+        answers = surd.load(run.folder).answers(lines, n_best=3, guard=False)
     assert all(len(answers[number].text.split()) <= 13 for number in (0, 1))
     assert extended(run, ["training.steps=200"]).recipe.training.steps == 200
     pairs = tmp_path / "pairs.tsv"
