@@ -5,14 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from training.tiny import TORN, tiny_text, write_pairs, write_text
+from training.tiny import TORN, write_pairs, write_text
 from trust.equal import assert_equal
 from trust.killed import child
 
-from surd.run import Run
 from surd.training.checkpoint import Checkpoints
-from surd.training.loop import train
-from surd.training.start import plan, train_new
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="there is no SIGKILL here")
 
@@ -55,14 +52,13 @@ def test_a_kill_while_it_writes_changes_no_bit(aim: str, straight: tuple[Path, d
     assert_equal(folder / "run", out)
 
 
-@pytest.mark.usefixtures("compiled")
 def test_a_language_model_killed_while_an_early_stop_is_pending_stops_at_the_same_update(tmp_path: Path) -> None:
     data = write_text(tmp_path / "text.txt")
-    list(train_new(plan(tiny_text(data, *TORN)), tmp_path / "straight"))
+    take_up(data, TORN, tmp_path / "straight")
     killed = tmp_path / "killed"
     kill_new(data, TORN, killed, "Progress:11")
     checkpoints = Checkpoints(killed / "checkpoints")
     assert [(step, checkpoints.read(step).waited) for step in checkpoints.steps()] == [(6, 1), (9, 2)]
-    list(train(Run.open(killed)))
+    take_up(data, TORN, killed)
     assert checkpoints.steps()[-1] == 12
     assert_equal(tmp_path / "straight", killed)
