@@ -199,3 +199,13 @@ def test_prepared_text_with_a_token_of_no_vocabulary_is_refused(begin: Callable[
         path.write_bytes(b"\xff" * path.stat().st_size)
     with pytest.raises(SurdError, match=r"damaged, it has a token 65,535 where the vocabulary has"):
         list(train(Run.open(tmp_path / "run")))
+
+
+def test_a_damaged_list_of_starts_is_one_message(tmp_path: Path) -> None:
+    new(tmp_path, "run", last=2)
+    for path in (tmp_path / "run" / "data").glob("train.*.starts"):
+        numbers = bytearray(path.read_bytes())
+        numbers[len(numbers) // 16 * 8 + 7] ^= 1 << 6  # a start in the middle lies behind all tokens
+        path.write_bytes(numbers)
+    with pytest.raises(SurdError, match="a sequence ends before it begins or behind all tokens"):
+        list(train(Run.open(tmp_path / "run")))

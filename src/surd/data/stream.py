@@ -67,7 +67,12 @@ class Table:
     def lengths(self, side: str, numbers: np.ndarray) -> np.ndarray:
         """How many tokens the pairs of these numbers have on one side, EOS included."""
         starts = self._starts[side].array
-        return starts[numbers + 1] - starts[numbers]
+        begin, end = starts[numbers], starts[numbers + 1]
+        if len(numbers) and (begin.min() < 0 or (end <= begin).any() or end.max() > self.tokens(side)):
+            raise SurdError(
+                f"{self._starts[side].path}: damaged, a sequence ends before it begins or behind all tokens"
+            )
+        return end - begin
 
     def batch(self, numbers: np.ndarray) -> Batch:
         """The pairs of these numbers, as a batch."""
