@@ -3,14 +3,15 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 WORDS ?=
+WORKERS ?= auto
 
 .PHONY: demo test lint format docs clean
 
 demo: .venv/demo.stamp ## Train a pronunciation model in a few minutes, then pronounce: make demo WORDS="tokenizer chatbot"
 	$(BIN)/python demo/pronounce.py $(WORDS)
 
-test: .venv/test.stamp ## Run all tests
-	$(BIN)/python -m pytest $(TESTS)
+test: .venv/test.stamp ## Run all tests, on all cores: make test TESTS=tests/nn WORKERS=0 to run some, one after another
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(TESTS)
 
 lint: .venv/lint.stamp ## Check style, types and the direction of imports
 	$(BIN)/ruff check .
@@ -30,9 +31,10 @@ docs: .venv/test.stamp ## Write the tables of docs/training.md, what docs/learn 
 clean: ## Remove the environment and all caches; runs and prepared data stay
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
-# One stamp for each set of extras; a stamp is stale when what is to be installed has changed.
+# One stamp for each set of extras; a stamp is stale when what is to be installed has changed. Python compiles a module
+# when it is first imported: most of those that are installed never are.
 .venv/%.stamp: pyproject.toml constraints.txt | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$*]'
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[$*]'
 	touch $@
 
 .venv/bin/python:

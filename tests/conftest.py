@@ -23,6 +23,14 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("filterwarnings", allowed)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Small matrices are no faster on more, and the other cores have tests of their own to run."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
 @pytest.fixture(autouse=True)
 def seeded() -> None:
     """Every test starts from the same global random state, whatever ran before it."""

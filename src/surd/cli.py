@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from unicodedata import category
 
 from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
@@ -20,6 +21,10 @@ from surd.errors import SurdError
 FAULT, BUG, INTERRUPTED, UNREAD = 2, 3, 130, 141
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 """What the system says of a disk that is full or must not be written: for the user to mend, wherever it comes up."""
+NAMES = (errno.ENAMETOOLONG, errno.ELOOP)
+"""What it says of names that no file can have."""
+UNSHOWN = ("Cc", "Cf", "Cs", "Zl", "Zp")
+"""Categories of characters that a message spells out: control characters, directions of text, halves of characters."""
 COMMANDS = Path(__file__).parent / "commands"
 
 
@@ -43,6 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, OSError) and error.errno in DISK:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # it may be what cannot be written
             return _end(f"error: {error.filename or 'standard output'}: {str(error.strerror).lower()}", FAULT)
+        if isinstance(error, OSError) and error.errno in NAMES:
+            return _end(f"error: {str(error.filename)[:300]}: {str(error.strerror).lower()}", FAULT)
+        if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+            return _end("error: this takes more memory than there is: ask for less, or close programs", FAULT)
         return _end(f"{traceback.format_exc()}\nerror: this is a bug in surd, not a mistake of yours", BUG)
 
 
@@ -54,7 +63,7 @@ def application() -> App:
         version=_version,
         help_format="plaintext",
         error_console=Console(stderr=True, highlight=False, soft_wrap=True),
-        error_formatter=lambda error: f"error: {error}",
+        error_formatter=lambda error: _spelt_out(f"error: {error}"),
         # A flag is given or not: no --no-greedy beside --greedy.
         default_parameter=Parameter(negative_bool=(), show_default=_default),
         suppress_keyboard_interrupt=False,
@@ -85,5 +94,13 @@ def _version() -> str:
 
 def _end(message: str, status: int) -> int:
     sys.stdout.flush()
-    sys.stderr.write(f"{message}\n")
+    sys.stderr.write(f"{_spelt_out(message)}\n")
     return status
+
+
+def _spelt_out(message: str) -> str:
+    """A message whose names and values cannot command a terminal, or show other words than they have."""
+    return "".join(
+        letter if letter in "\n\t" or category(letter) not in UNSHOWN else letter.encode("unicode_escape").decode()
+        for letter in message
+    )

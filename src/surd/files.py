@@ -9,7 +9,7 @@ import io
 import json
 import os
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -72,14 +72,19 @@ def flush(path: Path | str) -> None:
         sync(handle)
 
 
-def create(path: Path | str) -> BinaryIO:
-    """A new file, to be written bit by bit; it is on the disk once it is closed."""
-    return io.BufferedWriter(_Written(path), buffer_size=1 << 16)
+def create(path: Path | str, keep: int = 0) -> BinaryIO:
+    """A file to be written bit by bit, on the disk once it is closed; of one that is there, `keep` bytes stay."""
+    return io.BufferedWriter(_Written(path, keep), buffer_size=1 << 16)
 
 
 def write_json(path: Path | str, value: Any) -> None:
     """Writes `value` as indented JSON, atomically."""
-    write_atomic(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+    write_atomic(path, json_bytes(value))
+
+
+def json_bytes(value: Any) -> bytes:
+    """`value` as a file of indented JSON."""
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def read_json(path: Path | str) -> Any:
@@ -148,8 +153,14 @@ def verify(path: Path | str, checksum: str) -> None:
 
 @contextmanager
 def replacing(path: Path | str) -> Generator[Path]:
-    """A new file beside `path`, written inside the block; it takes the place of `path` when the block succeeds."""
+    """A new file beside `path`, written inside the block; it takes the place of `path` when the block succeeds.
+
+    A device or a pipe is refused: a file in the place of /dev/null would break the machine.
+    """
     target = Path(os.path.realpath(path))  # a link stays a link: what it points to is replaced
+    with _named(path):
+        if target.exists() and not (target.is_file() or target.is_dir()):
+            raise SurdError(f"{path}: a device or pipe, which no file may replace; send the output there by >")
     temporary = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
         with _named(path):
@@ -159,7 +170,8 @@ def replacing(path: Path | str) -> Generator[Path]:
             rename(temporary, target)
             sync_folder(target.parent)
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # such as of a name that is too long
+            temporary.unlink(missing_ok=True)
 
 
 def _open_tensors(path: Path | str, device: str, read: Callable[[Any], Any]) -> Any:
@@ -195,11 +207,16 @@ def _opened(path: Path | str, flags: int) -> Generator[int]:
 class _Written(io.RawIOBase):
     """The unbuffered end of a file that is being written."""
 
-    def __init__(self, path: Path | str) -> None:
-        self._handle = open_file(path, os.O_WRONLY | os.O_TRUNC)
+    def __init__(self, path: Path | str, keep: int) -> None:
+        self._handle = open_file(path, os.O_WRONLY)
+        os.ftruncate(self._handle, keep)
+        os.lseek(self._handle, keep, os.SEEK_SET)
 
     def writable(self) -> bool:
         return True
+
+    def fileno(self) -> int:
+        return self._handle
 
     def write(self, data: Any) -> int:
         write(self._handle, data)

@@ -128,7 +128,10 @@ def _read_plain(value: Any, annotation: Any) -> Any:
     accepted = {float: (float, int), Path: (Path, str)}.get(annotation, annotation)
     if not isinstance(value, accepted) or (isinstance(value, bool) and annotation is not bool):
         raise SurdError(f"expected {expected(annotation)}, found {_found(value)}")
-    return annotation(value)
+    try:
+        return annotation(value)
+    except OverflowError:
+        raise SurdError(f"expected {expected(annotation)}, found one that is too large") from None
 
 
 def _read_closed(value: Any, annotation: Any) -> Any:

@@ -113,4 +113,5 @@ def test_a_file_is_looked_through_before_its_first_line_is_given(tmp_path: Path)
     path.write_bytes(b"a\tb\n" * 5 + b"c\n\nd\n")
     with pytest.raises(SurdError, match=r"file\.tsv, line 6: expected at least 2 columns .*\(2 such lines"):
         rows(str(path), Columns((2,)), 2)
-    assert [len(chunk) for chunk in rows(str(path), Columns((1,)), 3)] == [3, 3, 2]
+    found = rows(str(path), Columns((1,)), 3)
+    assert (found.number, [len(chunk) for chunk in found]) == (8, [3, 3, 2])

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from run.tiny import PHONES, WORDS, tiny_run, write_lines
 
+import surd
 from surd.cli import main
 from surd.commands.score import as_table
 from surd.run import Run
@@ -67,3 +68,15 @@ def test_a_mistake_is_one_message(words: list[str], tmp_path: Path, capsys: pyte
     assert out == "" and err.startswith("error: ") and "short has 1" in err
     assert main(["score", str(tmp_path), words[2], words[3]]) == 2
     assert "a folder without run.json" in capsys.readouterr().err
+
+
+def test_several_runs_are_scored_as_one(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = tiny_run(tmp_path / "other", seed=3)
+    assert main([*words, "--with", str(other.folder), "--json", "--beam", "2"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    together = surd.load([words[1], other.folder])
+    expected = together.score(WORDS, PHONES, beam=2)
+    assert [score["value"] for score in found["scores"]] == pytest.approx([score.value for score in expected], rel=1e-5)
+    assert found["system"] == f"{words[1]} + {other.folder}"
+    alone = report(words[1], words[2], words[3], beam=2)
+    assert found["scores"][2]["value"] != alone.scores[2].value

@@ -1,5 +1,6 @@
 """What `surd translate` can be asked for besides one translation a line, as it stands in the output."""
 
+import io
 import json
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from surd.data.tokenizer import Words, learn
 from surd.files import read_json, sha256, write_json
 from surd.run import Run
 from surd.run.translator import Translator
+from surd.run.unseen import UNSEEN
 
 Captured = pytest.CaptureFixture[str]
 
@@ -118,6 +120,12 @@ def test_an_output_in_circles_is_counted_and_named(tmp_path: Path, capsys: Captu
         (["--sample", "--beam", "2"], "sample draws outputs instead of searching for them: it does not go with a beam"),
         (["--sample", "--greedy"], "it does not go with a beam or greedy"),
         (["--top-k", "2", "--seed", "1"], "top_k, seed: for outputs that are drawn"),
+        (
+            ["--sample", "--temperature", "0", "--top-k", "3", "--seed", "1", "--n-best", "2"],
+            "a temperature of 0 takes the likeliest token each time, so that top_k, seed, n_best mean nothing: raise",
+        ),
+        (["--greedy", "--length-penalty", "0.5"], "--length-penalty ranks outputs, and there is one a line"),
+        (["--batch-tokens", "0"], "--batch-tokens: expected at least 1, found 0"),
         (["--sample", "--temperature", "-1"], "temperature: expected a number of at least 0, found -1.0"),
         (["--prefix", "K " * 9], "line 1: the prefix has 9 tokens, and an output of that line at most 5"),
         (["--prefix", "Q"], 'line 1: the prefix "Q" holds a symbol that the model has never seen'),
@@ -145,8 +153,37 @@ def test_a_mistake_is_one_message(
 
 
 def test_prefixes_must_be_as_many_as_lines(words: list[str], tmp_path: Path, capsys: Captured) -> None:
-    for count, message in ((3, "found 3: line 4 has none"), (5, "found more than the 4 lines")):
+    for count in (3, 5):
         beginnings = str(write_lines(tmp_path / "beginnings", [""] * count))
-        assert main([*words, "--prefixes", beginnings, "--output", str(tmp_path / "out")]) == 2
-        assert f"prefixes: expected one for each line, {message}" in capsys.readouterr().err
-        assert not (tmp_path / "out").exists()
+        assert main([*words, "--prefixes", beginnings]) == 2
+        told = f"error: prefixes: expected one for each of the 4 lines, found {count}\n"
+        assert capsys.readouterr() == ("", told), "before anything is translated"
+
+
+@pytest.mark.parametrize(("count", "message"), [(3, "found 3: line 4 has none"), (5, "found more than the 4 lines")])
+def test_of_a_pipe_the_lines_before_are_answered(
+    words: list[str], tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch, count: int, message: str
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("".join(f"{line}\n" for line in LINES).encode())))
+    beginnings = str(write_lines(tmp_path / "beginnings", ["K"] * count))
+    assert main([*words[:2], "--prefixes", beginnings]) == 2
+    out, err = capsys.readouterr()
+    assert err == f"error: prefixes: expected one for each line, {message}\n"
+    assert [line[:1] for line in out.splitlines()] == ["K", "K", "K", ""][: min(count, 4)]
+
+
+def test_a_placeholder_that_was_never_seen_is_told_once(tmp_path: Path, capsys: Captured) -> None:
+    run = tiny_run(tmp_path / "run", symbols=("<x>", "<y>"))
+    write_json(run.folder / UNSEEN, {"source": ["<x>"], "target": []})
+    source = str(write_lines(tmp_path / "lines", ["cat", "<y>", "<x>", "dog<x>"]))
+    assert main(["translate", str(run.folder), source]) == 0
+    told = [line for line in capsys.readouterr().err.splitlines() if "nowhere" in line]
+    assert told == [
+        "warning: 2 lines, the first of them line 3: placeholders that stand nowhere in what the model was trained on, "
+        'so what becomes of them is chance: "<x>"'
+    ]
+    with pytest.warns(UserWarning, match="nowhere"), pytest.warns(UserWarning, match="missing in the output"):
+        surd.load(run.folder).answers(["<x>"])
+    write_json(run.folder / UNSEEN, {"source": 3})
+    assert main(["translate", str(run.folder), source]) == 2
+    assert "unseen.json: damaged, expected placeholders by side" in capsys.readouterr().err

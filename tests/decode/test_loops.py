@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from surd.decode.decoding import Decoding, Hypothesis
+from surd.decode.draw import draw
 from surd.decode.generate import Wishes, generate, generate_unlooped
 from surd.decode.loops import loops, most_repeats, next_in_circles
-from surd.nn.special import EOS
+from surd.decode.sample import Sampling
+from surd.nn.special import BOS, EOS
 
 SETTINGS = Decoding(factor=2.0, extra=20)
 SOURCE = [*range(10, 19), EOS]  # an output of it has at most 40 tokens
@@ -100,7 +102,7 @@ def test_an_output_that_loops_is_replaced_and_no_other_is_touched(beam: int) -> 
     model, decoding = Circling(12, 0), Decoding(beam=beam, factor=1.0, extra=20)
     before = generate(model, SOURCES, decoding, n_best=beam)
     after, looped = generate_unlooped(model, SOURCES, decoding, n_best=beam)
-    assert looped == {0, 3}
+    assert looped.keys() == {0, 3} and all(0 in places for places in looped.values())
     for number, (source, old, new) in enumerate(zip(SOURCES, before, after, strict=True)):
         if number not in looped:
             assert new == old
@@ -120,3 +122,48 @@ def test_a_prefix_may_repeat_itself() -> None:
     [[best]] = generate(Circling(12, 0), [[4, 2]], decoding, wishes=wishes)
     assert best.tokens[: len(prefix)] == prefix
     assert next(len(list(same)) for token, same in groupby(best.tokens) if token == 5) == 9
+
+
+class Wavering(Table):
+    """For source 4 it would write 7 and end; what it likes second is 5 6 5 6 … for ever."""
+
+    def draw(self, source: tuple[int, ...], beginning: tuple[int, ...]) -> torch.Tensor:
+        logits = super().draw(source, beginning)
+        if beginning == (BOS,):
+            logits[7], logits[5], logits[8] = 20.0, 19.0, 9.0
+        elif beginning[1] == 5:
+            logits[6 - len(beginning) % 2] += 30.0 if source[0] == 4 else 0.0
+        else:
+            logits[EOS] += 30.0
+        return logits
+
+
+def test_each_of_several_outputs_is_guarded_and_the_others_stay() -> None:
+    decoding = Decoding(beam=2, length_penalty=0.0, factor=1.0, extra=20)
+    model, sources = Wavering(12, 0), [[4, 2], [6, 2]]
+    before = generate(model, sources, decoding, n_best=2)
+    after, looped = generate_unlooped(model, sources, decoding, n_best=2)
+    assert looped == {0: [1]}
+    assert after[1] == before[1]
+    (best, circling), (same, other) = before[0], after[0]
+    assert loops(circling, sources[0], decoding) and not loops(other, sources[0], decoding)
+    assert same == best and other.tokens != best.tokens and other.score <= best.score
+    assert other.log_probability == pytest.approx(teacher_forced(model, sources[0], other), abs=1e-4)
+    assert generate_unlooped(model, sources[:1], decoding, n_best=2)[0] == after[:1]
+
+
+def test_a_draw_that_loops_is_drawn_again_by_its_own_numbers() -> None:
+    model, decoding, source = Wavering(12, 0), Decoding(factor=1.0, extra=20), [4, 2]
+    seeds = [list(range(12))]
+    wishes = Wishes(sampling=Sampling(temperature=2.0), seeds=seeds)
+    [before] = draw(model, [source], decoding, Sampling(temperature=2.0), seeds)
+    [after], looped = generate_unlooped(model, [source], decoding, wishes=wishes)
+    places = [place for place, one in enumerate(before) if loops(one, source, decoding)]
+    assert looped == {0: places} and 0 < len(places) < 12
+    kept = [one for place, one in enumerate(before) if place not in places]
+    assert len(after) == 12 and all(one in after for one in kept)
+    for place in places:
+        [[alone]], _ = generate_unlooped(
+            model, [source], decoding, wishes=Wishes(sampling=Sampling(temperature=2.0), seeds=[[place]])
+        )
+        assert alone in after and not loops(alone, source, decoding)

@@ -13,9 +13,11 @@ LETTERS = 6
 """Short words only: they are learnt sooner."""
 SCORED = 500
 """Held-out words that are scored."""
-STATED = 78.0
-"""Word error rate (%) that 150 updates reach; a model that learnt nothing has 100."""
-RECIPE = ["--recipe", "pronunciation-demo", "training.steps=150", "training.evaluate_every=150", "--seed", "1"]
+STATED = 70.0
+"""Word error rate (%) that 200 updates reach; a model that learnt nothing has 100."""
+RECIPE = ["--recipe", "pronunciation-demo", "training.steps=200", "training.evaluate_every=200", "--seed", "1"]
+RECIPE += ["batch.tokens=1024", "model.encoder_layers=2", "model.decoder_layers=2"]
+"""Half the batch and two thirds of the layers: more updates in the same time."""
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +66,7 @@ def test_the_module_of_the_dictionary_is_never_imported() -> None:
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-def test_150_updates_reach_the_stated_score(demo: ModuleType, trained: Path) -> None:
+def test_200_updates_reach_the_stated_score(demo: ModuleType, trained: Path) -> None:
     dictionary = demo.dictionary()
     held_out = [word for word in dictionary if len(word) <= LETTERS and demo.part_of(word) == "held-out"]
     words = held_out[:: len(held_out) // SCORED]

@@ -14,6 +14,7 @@ from fuzz.guard import snapshot
 from hypothesis import strategies as st
 
 from surd.cli import main
+from surd.errors import SurdError
 
 COMMANDS = ("train", "translate", "score", "generate", "info", "average", "trian", "", "--help", "--version")
 PLACES = (
@@ -28,7 +29,6 @@ PLACES = (
     "a.toml",
     "",
     ".",
-    "/dev/null",
 )
 OPTIONS = (
     "--out",
@@ -110,7 +110,13 @@ class CommandLine:
 
     def lay(self, folder: Path) -> Callable[[], object]:
         self.prepare(folder)
-        return lambda: self.check(*self.in_this_process(folder))
+        return lambda: self.act(folder)
+
+    def act(self, folder: Path) -> None:
+        """The command in this process; what it refuses is refused."""
+        status, error = self.in_this_process(folder)
+        if told := self.check(status, error):
+            raise SurdError(told)
 
     def prepare(self, folder: Path) -> None:
         (folder / "RUN").symlink_to(model_run(0))
@@ -151,17 +157,18 @@ class CommandLine:
             env=environment,
             timeout=120,
         )
-        self.check(done.returncode, done.stderr.decode())
+        told = self.check(done.returncode, done.stderr.decode())
         assert snapshot(model_run(0)) == before, "a run was changed that was only to be used"
-        return "done" if done.returncode == 0 else "refused"
+        return told or "done"
 
-    def check(self, status: int, error: str) -> None:
-        """A right end, or one message."""
+    def check(self, status: int, error: str) -> str:
+        """Makes sure of a right end, or one message, and gives that message."""
         assert "Traceback" not in error and "bug in surd" not in error, error[-3000:]
         assert status in (0, 1, 2), (status, error[-3000:])
         told = [line for line in error.splitlines() if line.startswith("error: ")]
         assert len(told) == (status == 2), (status, error[-3000:])
-        assert not set(error) & set("\x1b\x07\x00"), "no control characters reach the terminal"
+        assert not set(error) & set("\x1b\x07\x00\u202e"), "no control characters reach the terminal"
+        return "".join(told)
 
 
 def _tokens(command: str) -> st.SearchStrategy[tuple[str, ...]]:

@@ -297,10 +297,12 @@ def _used(run: Path, out: Path, use: str) -> None:
 
 def _fit(run: Path) -> None:
     """Makes all checksums those of what lies there: whoever spoils a file on purpose does that too."""
+    if not all(path.is_dir() or path.is_file() for path in run.rglob("*") if not path.is_symlink()):
+        return  # nobody writes into a pipe
+    if any(path.is_symlink() for path in run.rglob("*")):
+        return  # a link may lead to what has no end
     for name, key in (("run.json", "files"), ("model.json", "weights")):
         try:
-            if any(path.is_symlink() for path in run.rglob("*")):
-                return  # a link may lead to what has no end
             about = json.loads((run / name).read_bytes())
             held = about[key]
             if key == "weights":
@@ -332,6 +334,8 @@ class Names:
     names: tuple[str, ...]
 
     def apply(self, path: Path, root: Path) -> None:
+        if (root / "run.json").is_symlink() or not (root / "run.json").is_file():
+            return  # a change before this one may have made it one that has no end
         try:
             about = json.loads((root / "run.json").read_bytes())
             about["files"] |= {name: "0" * 64 for name in self.names}

@@ -9,7 +9,7 @@ from typing import Any
 from fuzz import rubbish
 from hypothesis import strategies as st
 
-from surd.recipe import Draft, Recipe, read, write
+from surd.recipe import Draft, Recipe, file, read, write
 from surd.recipe.describe import settings
 from surd.recipe.file import override
 
@@ -22,7 +22,14 @@ def above(path: str) -> list[str]:
 
 PATHS = sorted({path for one in settings(Recipe) for path in above(one.path)})
 UNKNOWN = ("model.depth", "models", "data.source.kind", "training.optimizer.beta3", '"x\\u0000"', "a.b.c.d.e", '""')
-SOUND = (("task", '"translation"'), ("data.source", '"pairs.tsv"'), ("training.steps", "10"))
+SOUND = (
+    ("task", '"translation"'),
+    ("data.source", '"pairs.tsv"'),
+    ("training.steps", "10"),
+    ("training.schedule.warmup", "2"),
+)
+FILES = {"data.source", "data.target", "data.text", "data.dev_source", "data.dev_target"}
+"""Names of files are written so that they are found from any folder."""
 ODD_TEXTS = (
     b"\xff\xfe",
     b"\x00",
@@ -78,7 +85,9 @@ class RecipeFile:
         Draft.read(path).with_words(list(self.words)).check()
         recipe = override(read(path), self.words)
         write(recipe, again)
-        assert override(read(again), []) == recipe, "a recipe that is taken comes back as it was"
+        back, taken = file.values(override(read(again), [])), file.values(recipe)
+        changed = {name for name in taken if back[name] != taken[name]}
+        assert changed <= FILES, "a recipe that is taken comes back as it was"
 
 
 def _line(path: str, value: Any) -> bytes:

@@ -25,7 +25,7 @@ CASES = {
     "model.encoder_layers=0": "model.encoder_layers: expected at least 1, found 0",
     "model.decoder_layers=0": "model.decoder_layers: expected at least 1, found 0",
     "model.dropout=1.0": "model.dropout: expected a share from 0 to below 1 (0.996 at most), found 1.0",
-    "model.dropout=nan": "model.dropout: expected a share from 0 to below 1",
+    "model.dropout=nan": "model.dropout: expected a number up to 1e+30, found nan",
     "model.attention_dropout=-0.1": "model.attention_dropout: expected a share from 0 to below 1",
     "model.norm_order=middle": "model.norm_order: unknown value",
     "tokenizer.joint=false": "model.tying and tokenizer.joint: tying all three matrices needs one vocabulary",
@@ -39,7 +39,7 @@ CASES = {
     "training.watch_every=-1": "training.watch_every: expected at least 0, found -1",
     "training.accumulation=0": "training.accumulation: expected at least 1, found 0",
     "training.clip=-1": "training.clip: expected a norm, or 0 to cut nothing, found -1.0",
-    "training.clip=inf": "training.clip: expected a norm, or 0 to cut nothing, found inf",
+    "training.clip=inf": "training.clip: expected a number up to 1e+30, found inf",
     "training.average=0": "training.average: expected at least 1, found 0",
     "training.keep=0": "training.keep: expected at least 1, found 0",
     "training.smoothing=1": "training.smoothing: expected a share from 0 to below 1, found 1.0",
@@ -49,16 +49,29 @@ CASES = {
     "training.optimizer.epsilon=0": "training.optimizer.epsilon: expected more than 0, found 0.0",
     "training.optimizer.decay=2": "training.optimizer.decay: expected a share from 0 to below 1, found 2.0",
     "training.schedule.rate=0": "training.schedule.rate: expected more than 0, found 0.0",
-    "training.schedule.rate=inf": "training.schedule.rate: expected more than 0, found inf",
+    "training.schedule.rate=inf": "training.schedule.rate: expected a number up to 1e+30, found inf",
     "training.schedule.warmup=-1": "training.schedule.warmup: expected at least 0, found -1",
     "training.schedule.warmup=5001": "training.schedule.warmup and training.steps: a warm-up of 5001",
     "training.schedule={kind='paper', factor=0}": "training.schedule.factor: expected more than 0, found 0.0",
     "training.schedule={kind='cosine', floor=2}": "training.schedule.floor: expected a share from 0 to 1, found 2.0",
     "training.schedule={kind='cosine', steps=9, warmup=9}": "training.schedule.steps and training.schedule.warmup:",
     "training.schedule={kind='cosine', steps=4000, warmup=9}": "training.schedule.steps and training.steps: the rate",
-    "model.position={kind='learned', length=533}": (
-        "model.position.length and decode.factor and decode.extra: 533 positions for outputs of up to 534 tokens"
+    "model.position={kind='learned', length=256}": (
+        "model.position.length and data.max_length: every sequence needs as many positions as it has tokens, found 256"
     ),
+    "data.held_out=inf": "data.held_out: expected a share between 0 and 1 or a whole number, found inf",
+    "data.held_out=nan": "data.held_out: expected a share between 0 and 1 or a whole number, found nan",
+    "data.max_ratio=nan": "data.max_ratio: expected more than 1, found nan",
+    "model.norm.epsilon=nan": "model.norm.epsilon: expected a number up to 1e+30, found nan",
+    "model.multiplier={kind='fixed', value=1e300}": "model.multiplier.value: expected a number up to 1e+30",
+    "model.d_model=1000000000000": "model.d_model: expected a whole number up to 2,147,483,647, found 1,000,000",
+    "model.heads=1000000000000000000": "model.heads: expected a whole number up to 2,147,483,647, found",
+    f"batch.tokens={10**400}": "batch.tokens: expected a whole number up to 2,147,483,647, found one of more than 30",
+    f"training.clip={10**400}": "training.clip: expected a number, found one that is too large",
+    "model.decoder_layers=10001": "model.decoder_layers: expected at most 10,000, found 10,001",
+    "training.accumulation=1001": "training.accumulation: expected at most 1,000, found 1,001",
+    "decode.beam=1001": "decode.beam: expected at most 1,000, found 1001",
+    "decode.length_penalty=11": "decode.length_penalty: expected a number from -10 to 10, found 11",
     "decode.beam=0": "decode.beam: expected at least 1, found 0",
 }
 
@@ -177,3 +190,8 @@ def test_a_fault_between_settings_hides_no_other():
     with pytest.raises(Faults) as caught:
         override(SOUND, ["tokenizer.source=words", "training.keep=0"])
     assert [line.partition(":")[0] for line in caught.value.lines] == ["tokenizer.joint", "training.keep"]
+
+
+def test_positions_for_all_of_the_text_are_enough():
+    """An output is closed where they end."""
+    assert override(SOUND, ["model.position={kind='learned', length=257}"]).model.position.length == 257

@@ -14,7 +14,8 @@ from surd.errors import SurdError
 from surd.models.architecture import Architecture
 from surd.nn.scale import Fixed
 from surd.nn.score import Additive
-from surd.run.info import info, origin_lines, scales
+from surd.run.info import SCORES, info, origin_lines, scales
+from surd.training.origin import record
 from surd.training.start import plan, train_new
 
 
@@ -69,3 +70,19 @@ def test_an_origin_is_told_through_its_generations() -> None:
         "  begun with a after update 3, which learnt from x.tsv",
     ]
     assert origin_lines(None) == []
+
+
+def test_scores_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
+    run = tiny_run(tmp_path / "run")
+    one = {"name": "chrF", "signature": "", "higher_is_better": True, "digits": 2}
+    for value in (10**400, "high", None):
+        (run.folder / SCORES).write_text(json.dumps({"scores": [one | {"value": value}], "basis": "a"}))
+        with pytest.raises(SurdError, match="damaged, not the scores of a run"):
+            info(run.folder)
+
+
+def test_a_description_of_another_shape_is_refused_where_runs_are_averaged(tmp_path: Path) -> None:
+    run = tiny_run(tmp_path / "run")
+    (run.folder / "model.json").write_text("[]")
+    with pytest.raises(SurdError, match="damaged, not the description of a model"):
+        record(run, "0" * 64)

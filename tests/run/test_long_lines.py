@@ -4,7 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from surd.data.clean import tidy
+from surd.data.tokenizer import BPE, Characters, Tokenizer, Words, learn
 from surd.run.long_lines import Section, rejoined, sections, sentences
+from surd.run.outputs import _before, _words
+
+TOKENIZERS = [learn(kind, ["a b", "ab 。b"] * 9, fit=True) for kind in (BPE(size=270), Characters(), Words())]
 
 
 def fits(text: str) -> bool:
@@ -85,3 +90,23 @@ def test_outputs_are_rejoined_as_their_script_asks() -> None:
     assert rejoined(parts[:2], ["你好。", "再见。"], "") == "你好。再见。"
     assert rejoined(parts[:2], ["안녕", "하세요"], "") == "안녕 하세요"
     assert rejoined(parts[:2], ["ok 😀", "then"], "") == "ok 😀 then"
+
+
+def before_plainly(parts: list[Section], texts: list[str], tokenizer: Tokenizer) -> list[int]:
+    """How many words of the whole stand before each part, by joining all that comes before it anew."""
+    found = []
+    for count, text in enumerate(texts, start=1):
+        whole = rejoined(parts[:count], texts[:count], tokenizer.separator)
+        found.append(_words(whole, tokenizer) - _words(text, tokenizer))
+    return found
+
+
+@given(
+    rows=st.lists(st.tuples(st.text(st.sampled_from("ab 。\u3000"), max_size=5).map(tidy), st.booleans()), max_size=7),
+    kind=st.sampled_from(range(3)),
+)
+@settings(max_examples=300, deadline=None, derandomize=True)
+def test_words_before_a_part_are_counted_once(rows: list[tuple[str, bool]], kind: int) -> None:
+    tokenizer = TOKENIZERS[kind]
+    parts, texts = [Section("", apart=apart) for _, apart in rows], [text for text, _ in rows]
+    assert _before(parts, texts, tokenizer) == before_plainly(parts, texts, tokenizer)

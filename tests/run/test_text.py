@@ -1,16 +1,24 @@
 """Text in, text out: in order, one for one, whatever the line, however the lines are cut into chunks."""
 
 import math
+from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
 from run.tiny import PHONES, WORDS, tiny_run
 
 from surd.decode.decoding import Decoding
+from surd.decode.ensemble import Ensemble
 from surd.decode.generate import generate
 from surd.decode.sample import Sampling
+from surd.errors import SurdError
+from surd.models.architecture import Architecture
+from surd.models.seq2seq import Seq2Seq
+from surd.nn.position import LearnedPosition
 from surd.nn.ragged import Ragged
 from surd.nn.special import BOS, EOS
+from surd.nn.tying import Tying
 from surd.run.outputs import one_line
 from surd.run.request import PLAIN, Request
 from surd.run.text import Scribe
@@ -94,3 +102,27 @@ def test_nll_leaves_out_pairs_without_a_source(scribe: Scribe) -> None:
 
 def test_no_line_end_leaves_the_model() -> None:
     assert one_line("a\nb\r\nc") == "a b  c"
+
+
+def test_no_output_is_longer_than_the_positions_that_were_learnt(scribe: Scribe) -> None:
+    shape = {"d_model": 16, "heads": 2, "d_k": 8, "d_ff": 32, "encoder_layers": 1, "decoder_layers": 1}
+    learnt = Architecture(**shape, position=LearnedPosition(length=9), tying=Tying.OUTPUT)
+    torch.manual_seed(3)
+    model = Seq2Seq(learnt, scribe.tokenizers.source.size, scribe.tokenizers.target.size).eval()
+    with torch.no_grad():
+        model.projection.bias = torch.nn.Parameter(torch.zeros(len(model.projection.weight)))
+        model.projection.bias[EOS] = -100.0  # it never comes to an end by itself
+    bounded = replace(scribe, model=model)
+    usual = Decoding(beam=2, factor=2.0, extra=20)
+    requests = (PLAIN, Request(n_best=2, guard=False), Request(sampling=Sampling(), n_best=2, align=True))
+    for request, decoding in product(requests, (usual, replace(usual, beam=1, extra=3), usual.within(7))):
+        if request.n_best > decoding.beam and request.sampling is None:
+            continue
+        for answer in bounded.answer(["cat", "a"], decoding, 100, request=request):
+            longest = min(decoding.limit(5), 9)
+            assert all(len(output.text.split()) <= longest for output in answer.outputs)
+    assert max(len(answer.text.split()) for answer in bounded.answer(["cat"], usual, 100)) == 9
+    with pytest.raises(SurdError, match="line 1: the prefix has 9 tokens, and an output of that line at most 9"):
+        list(bounded.answer(["cat"], usual, 100, prefixes=" ".join(["K"] * 9)))
+    assert replace(bounded, model=Ensemble([scribe.model, model])).positions == 9
+    assert scribe.positions is None

@@ -15,10 +15,13 @@ from surd.decode.sample import Sampling
 from surd.errors import Faults, SurdError
 from surd.files import read_json, sha256, write_json
 from surd.metrics.perplexity import perplexity
+from surd.nn.position import LearnedPosition
 from surd.nn.special import EOS
-from surd.recipe import Recipe
+from surd.recipe import Draft, Recipe
 from surd.run.request import Request
 from surd.run.translator import Translator
+from surd.training.extend import extended
+from surd.training.start import plan
 
 
 @pytest.fixture(scope="module")
@@ -106,9 +109,20 @@ def test_outputs_begin_with_the_prefix(translator: Translator) -> None:
         translator.answers(["tomato", "cat"], prefix="K K K K K")
     with pytest.raises(SurdError, match='line 1: the prefix "K Q" holds a symbol that the model has never seen'):
         translator.answers(["cat"], prefix="K Q")
-    for given, message in ((["K"], "found 1: line 2 has none"), (["K"] * 3, "found more than the 2 lines")):
-        with pytest.raises(SurdError, match=f"prefixes: expected one for each line, {message}"):
+    for given in (["K"], ["K"] * 3):
+        with pytest.raises(SurdError, match=f"prefixes: expected one for each of the 2 lines, found {len(given)}"):
             translator.answers(["cat", "dog"], prefix=given)
+
+
+def test_prefixes_of_a_stream_are_missed_when_their_line_comes(translator: Translator) -> None:
+    answers = translator.stream_chunks([["cat"], ["dog", "tomato"], ["cat"]], prefixes=iter(["K", "D"]))
+    assert [next(answers).text[0] for _ in range(2)] == ["K", "D"]
+    with pytest.raises(SurdError, match="prefixes: expected one for each line, found 2: line 3 has none"):
+        next(answers)
+    answers = translator.stream_chunks([["cat"]], prefixes=iter(["K", "D"]))
+    assert next(answers).text[0] == "K"
+    with pytest.raises(SurdError, match="prefixes: expected one for each line, found more than the 1 lines"):
+        next(answers)
 
 
 def test_alignments_name_letters_and_phones(translator: Translator) -> None:
@@ -191,3 +205,20 @@ def test_an_ensemble_has_one_vocabulary(folder: Path, tmp_path: Path) -> None:
     write_json(other.folder / "run.json", about | {"files": about["files"] | {changed: sha256(other.folder / changed)}})
     with pytest.raises(SurdError, match=f"an ensemble has one vocabulary, and that of {other.folder} is not that of"):
         surd.load([folder, other.folder])
+
+
+def test_a_run_with_as_many_positions_as_its_text_needs_opens_and_goes_on(tmp_path: Path) -> None:
+    """Its outputs might be longer by the recipe, which nobody had asked for."""
+    run = tiny_run(tmp_path / "run", factor=2.0, position=LearnedPosition(length=13))
+    assert run.recipe.decode.limit(13) > 13
+    lines = ["tomatotomato", "a", "cat " * 9]
+    with pytest.warns(UserWarning, match="translated in"):
+        answers = surd.load(run.folder).answers(lines, n_best=3, guard=False)
+    assert all(len(answers[number].text.split()) <= 13 for number in (0, 1))
+    assert extended(run, ["training.steps=200"]).recipe.training.steps == 200
+    pairs = tmp_path / "pairs.tsv"
+    rows = (f"{word}{other}\t{phones}\n" for word, phones in zip(WORDS, PHONES, strict=True) for other in WORDS)
+    pairs.write_text("".join(rows))
+    words = ["training.steps=9", "training.schedule.warmup=2", "data.max_ratio=100.0"]
+    asked = Draft().with_values({"data.source": str(pairs)}, "given in a test").with_words(words)
+    assert plan(asked, run).recipe.model.position == LearnedPosition(length=13)

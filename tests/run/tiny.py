@@ -8,6 +8,7 @@ from surd.data.corpus import DataSettings
 from surd.data.tokenizer import Characters, TokenizerPair, Tokenizers, Words, learn
 from surd.decode.decoding import Decoding
 from surd.models.seq2seq import Architecture
+from surd.nn.position import Position, Sinusoidal
 from surd.nn.tying import Tying
 from surd.optim.schedule import InverseRootDecay
 from surd.recipe import Recipe, Training, write
@@ -24,6 +25,7 @@ def tiny_run(
     columns: str | None = None,
     symbols: tuple[str, ...] = (),
     factor: float = 0.5,
+    position: Position | None = None,
 ) -> Run:
     """A finished run: characters to phones, one layer each side, never trained."""
     recipe = Recipe(
@@ -31,7 +33,15 @@ def tiny_run(
         data=DataSettings(source="words.tsv", max_length=12, columns=columns),
         tokenizer=Tokenizers(joint=False, source=Characters(), target=Words(), symbols=symbols),
         model=Architecture(
-            d_model=16, heads=2, d_k=8, d_ff=32, encoder_layers=1, decoder_layers=1, dropout=0.0, tying=Tying.OUTPUT
+            d_model=16,
+            heads=2,
+            d_k=8,
+            d_ff=32,
+            encoder_layers=1,
+            decoder_layers=1,
+            dropout=0.0,
+            tying=Tying.OUTPUT,
+            position=position or Sinusoidal(),
         ),
         training=Training(steps=100, evaluate_every=50, schedule=InverseRootDecay(warmup=10)),
         decode=Decoding(beam=3, length_penalty=1.0, factor=factor, extra=3),

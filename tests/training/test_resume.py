@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from training.tiny import tiny, tiny_text, write_pairs, write_text
+from training.tiny import TORN, tiny, tiny_text, write_pairs, write_text
+from trust.equal import assert_equal
 
 from surd.errors import SurdError
 from surd.files import load_tensors
 from surd.optim.schedule import Cosine
+from surd.recipe import Draft
 from surd.run import Run
 from surd.training.checkpoint import Checkpoints
-from surd.training.events import Evaluated, Event, Finished, Interrupted, Progress, Started
+from surd.training.events import Alarmed, Evaluated, Event, Finished, Interrupted, Progress, Started
 from surd.training.extend import extended
 from surd.training.loop import train
 from surd.training.start import plan, train_new
@@ -67,6 +69,14 @@ def more(run: Path, last: int | None = None) -> Sitting:
     return sitting.watch(train(Run.open(run), sitting.stop))
 
 
+def dropped(events: Iterator[Event], after: int) -> None:
+    """Runs to that update, and ends there as by a kill: nothing is saved on the way out."""
+    for event in events:
+        if isinstance(event, Progress) and event.step == after:
+            break
+    events.close()
+
+
 def weights(run: Path, step: int) -> dict[str, torch.Tensor]:
     """The weights after an update."""
     return load_tensors(Checkpoints(run / "checkpoints").weights(step))
@@ -94,6 +104,31 @@ def test_stopping_and_going_on_changes_no_bit(begin: Callable[..., Sitting], tmp
     assert straight.of(Finished)[0].scores == resumed.of(Finished)[0].scores
     assert straight.of(Finished)[0].chosen == resumed.of(Finished)[0].chosen
     assert (tmp_path / "straight" / "model.safetensors").read_bytes() == (moved / "model.safetensors").read_bytes()
+
+
+def dropped_and_equal(draft: Draft, folder: Path, after: int) -> Sitting:
+    """A whole training, once it is shown that another one, dropped after that update, comes to the same bits."""
+    planned = plan(draft)
+    straight = Sitting().watch(train_new(planned, folder / "straight"))
+    dropped(train_new(planned, folder / "dropped"), after)
+    more(folder / "dropped")
+    assert_equal(folder / "straight", folder / "dropped")
+    return straight
+
+
+@pytest.mark.usefixtures("compiled")
+def test_a_pending_early_stop_comes_at_the_same_update_and_no_alarm_is_told_twice(tmp_path: Path) -> None:
+    straight = dropped_and_equal(tiny(write_pairs(tmp_path / "pairs.tsv"), *TORN), tmp_path, after=8)
+    assert [event.waited for event in straight.of(Evaluated)] == [0, 1, 2, 3]
+    assert "has not improved for 3 evaluations" in straight.of(Finished)[0].why
+    assert min(event.alarm.step for event in straight.of(Alarmed)) < 6  # the update that it goes on from
+
+
+@pytest.mark.usefixtures("compiled")
+def test_running_text_in_bf16_goes_on_over_the_end_of_an_epoch(tmp_path: Path) -> None:
+    words = ["training.steps=8", "training.evaluate_every=4", "training.accumulation=3", "training.precision=bf16"]
+    straight = dropped_and_equal(tiny_text(write_text(tmp_path / "text.txt"), *words), tmp_path, after=7)
+    assert straight.of(Progress)[3].epoch < 1 < straight.of(Progress)[6].epoch
 
 
 @pytest.mark.usefixtures("compiled")
@@ -163,4 +198,14 @@ def test_prepared_text_with_a_token_of_no_vocabulary_is_refused(begin: Callable[
     for path in (tmp_path / "run" / "data").glob("*.ids"):
         path.write_bytes(b"\xff" * path.stat().st_size)
     with pytest.raises(SurdError, match=r"damaged, it has a token 65,535 where the vocabulary has"):
+        list(train(Run.open(tmp_path / "run")))
+
+
+def test_a_damaged_list_of_starts_is_one_message(tmp_path: Path) -> None:
+    new(tmp_path, "run", last=2)
+    for path in (tmp_path / "run" / "data").glob("train.*.starts"):
+        numbers = bytearray(path.read_bytes())
+        numbers[len(numbers) // 16 * 8 + 7] ^= 1 << 6  # a start in the middle lies behind all tokens
+        path.write_bytes(numbers)
+    with pytest.raises(SurdError, match="a sequence ends before it begins or behind all tokens"):
         list(train(Run.open(tmp_path / "run")))

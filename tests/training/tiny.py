@@ -21,6 +21,16 @@ WORDS = [
     "decode.beam=2",
 ]
 """Settings for it, as words of the command line."""
+TORN = [
+    "training.steps=40",
+    "training.evaluate_every=3",
+    "training.patience=3",
+    "training.watch_every=1",
+    "training.schedule.warmup=30",
+    "training.schedule.rate=5",
+]
+"""More of them: updates grow until the model is torn. Alarms are told, and no evaluation is better than the first, so
+that the training stops early, after update 12."""
 
 
 def write_pairs(path: Path, pairs: int = 600, letters: str = "abcdef", longest: int = 6) -> Path:

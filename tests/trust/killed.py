@@ -4,7 +4,8 @@
     python tests/trust/killed.py RUN resume                          the same taken up again
 
 `KILL=write:7` in the environment stops it dead (SIGKILL) at its seventh call of `surd.files.write`, half of whose
-bytes are on disk by then. At the end it prints how often each call was made.
+bytes are on disk by then; `KILL=Progress:7` does so once its seventh event of that kind was told. At the end it prints
+how often each call was made.
 """
 
 import os
@@ -61,8 +62,9 @@ def main(run: Path, what: str, *words: str) -> None:
     from surd.training.start import plan, train_new
 
     counts: Counter[str] = Counter()
-    kind, _, number = os.environ.get("KILL", "").partition(":")
-    die_at(kind, int(number or 0), counts)
+    kind, _, at = os.environ.get("KILL", "").partition(":")
+    number = int(at or 0)
+    die_at(kind, number, counts)
     if what == "resume":
         events = train(Run.open(run))
     else:
@@ -70,7 +72,11 @@ def main(run: Path, what: str, *words: str) -> None:
         draft = tiny_text if data.endswith(".txt") else tiny
         events = train_new(plan(draft(Path(data), *settings)), run)
     for event in events:
-        print(type(event).__name__, flush=True)
+        told = type(event).__name__
+        counts[told] += 1
+        if (told, counts[told]) == (kind, number):
+            os.kill(os.getpid(), signal.SIGKILL)
+        print(told, flush=True)
     print(*(f"{name}:{counts[name]}" for name in CALLS))
 
 

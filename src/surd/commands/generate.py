@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from surd.errors import SurdError
+from surd.errors import Faults, SurdError
 
 if TYPE_CHECKING:
     from surd.run.writer import Passage
@@ -28,7 +28,7 @@ def generate(
     top_k: int | None = None,
     top_p: float | None = None,
     max_length: int | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     samples: int = 1,
     json: bool = False,
 ) -> None:
@@ -51,20 +51,24 @@ def generate(
     max_length
         Tokens to add at most; the recipe's when not given.
     seed
-        Start of the random choices; one prompt with one seed comes out the same alone or beside others.
+        Start of the random choices, 0 when not given; one prompt with one seed comes out the same alone or beside
+        others.
     samples
         How many texts to write for each prompt.
     json
         Print one JSON object a text, with prompt, text and whether it came to an end.
     """
+    from surd.decode.sample import without_chance
     from surd.run import Run, use
     from surd.run.writer import unknown_warning
 
     writer = use.writer(Run.open(run))
     sampling = writer.sampling(greedy, temperature, top_k, top_p, max_length)
+    if seed is not None and sampling.temperature == 0:
+        raise Faults(without_chance({"seed": seed}))
     if note := writer.run.note():
         print(f"note: {note}", file=sys.stderr)
-    passages = writer.passages(given_prompts(prompt), sampling, seed, samples)
+    passages = writer.passages(given_prompts(prompt), sampling, seed or 0, samples)
     for number, passage in enumerate(passages[::samples], start=1):
         if passage.unknown:
             print(f"warning: prompt {number:,}: {unknown_warning(passage.unknown)}", file=sys.stderr)

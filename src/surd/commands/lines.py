@@ -26,7 +26,19 @@ class Row:
     text: str
 
 
-def rows(path: str, form: Form, most: int) -> Iterator[list[Row]]:
+@dataclass(frozen=True)
+class Rows(Iterator[list[Row]]):
+    """Rows in chunks."""
+
+    chunks: Iterator[list[Row]]
+    number: int | None = None
+    """How many there are in a file; of standard input nobody knows yet."""
+
+    def __next__(self) -> list[Row]:
+        return next(self.chunks)
+
+
+def rows(path: str, form: Form, most: int) -> Rows:
     """The rows of a file, or of standard input for "-", in chunks of at most `most`.
 
     A file is looked through before its first chunk comes: a fault in its last line is told before hours have gone into
@@ -34,7 +46,7 @@ def rows(path: str, form: Form, most: int) -> Iterator[list[Row]]:
     """
     if path != "-":
         return _file_rows(path, form, most)
-    return _checked("standard input", standard_input(most), form)
+    return Rows(_checked("standard input", standard_input(most), form))
 
 
 def standard_input(most: int) -> Iterator[list[str]]:
@@ -95,17 +107,17 @@ def more_to_read(stream: BufferedIOBase) -> bool:
     return os.name != "nt" and bool(select.select([descriptor], [], [], 0)[0])
 
 
-def _file_rows(path: str, form: Form, most: int) -> Iterator[list[Row]]:
+def _file_rows(path: str, form: Form, most: int) -> Rows:
     if fault := missing(path):
         raise SurdError(fault)
-    source, complaints = Input(path), Complaints()
+    source, complaints, number = Input(path), Complaints(), 0
     for number, line in enumerate(source.lines(complaints), start=1):
         try:
             form.read(line)
         except SurdError as error:
             complaints.add(path, "form", f"{path}, line {number:,}: {error}")
     complaints.raise_any()
-    return _checked(path, _chunks(source, most), form)
+    return Rows(_checked(path, _chunks(source, most), form), number)
 
 
 def _chunks(source: Input, most: int) -> Iterator[list[str]]:

@@ -5,9 +5,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
 
 from surd.commands.translate import chosen_beam
+from surd.errors import SurdError
 
 if TYPE_CHECKING:
     from surd.metrics.score import Score
@@ -21,6 +24,7 @@ def score(
     reference: Path | None = None,
     /,
     *,
+    with_: Annotated[tuple[Path, ...], Parameter(name="--with", negative=())] = (),
     against: Path | None = None,
     columns: str | None = None,
     beam: int | None = None,
@@ -39,6 +43,9 @@ def score(
         the same source are references of one.
     reference
         The file of references, line by line beside the sources.
+    with_
+        A further run, whose model writes together with that of RUN, by the mean of their probabilities; may be given
+        several times. They must have one vocabulary.
     against
         Another run, or a file with another system's output: prints both with 95 % intervals and p by paired bootstrap.
     columns
@@ -53,9 +60,14 @@ def score(
         Print JSON instead of a table.
     """
     beam = chosen_beam(beam, greedy)
+    if beam == 1 and length_penalty is not None:
+        raise SurdError(
+            "--length-penalty ranks hypotheses, and a beam of 1 (--greedy) has one: leave out one of the two"
+        )
     from surd.run.report import report
 
-    found = report(run, source, reference, against=against, columns=columns, beam=beam, length_penalty=length_penalty)
+    given = {"columns": columns, "beam": beam, "length_penalty": length_penalty}
+    found = report(run, source, reference, others=with_, against=against, **given)
     for note in found.notes:
         print(f"note: {note}", file=sys.stderr)
     print(f"{found.system}: {found.basis}", file=sys.stderr)

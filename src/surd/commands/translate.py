@@ -15,6 +15,7 @@ from surd.commands.forms import Text, chosen_form
 from surd.errors import SurdError, unknown
 
 if TYPE_CHECKING:
+    from surd.commands.lines import Rows
     from surd.run.outputs import Output
     from surd.run.text import Answer
 
@@ -106,17 +107,23 @@ def translate(
     beam = chosen_beam(beam, greedy)
     told = {"score": scores, "alignment": align, TRANSLATION: True}
     form = chosen_form(column, json, [name for name, wanted in told.items() if wanted])
-    from surd.commands.lines import Row, rows
+    from surd.commands.lines import Row, Rows, rows
     from surd.run import Run, use
+    from surd.run.prefixes import refuse_other_number
     from surd.run.request import requested
-    from surd.run.tally import Tally
     from surd.run.text import LINES_AT_ONCE
 
     drawing = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     request = requested(beam, n_best, align, not keep_loops, sample, **drawing)
+    if batch_tokens < 1:
+        raise SurdError(f"--batch-tokens: expected at least 1, found {batch_tokens}")
+    if length_penalty is not None and not scores and n_best == 1 and (sample or beam == 1):
+        raise SurdError("--length-penalty ranks outputs, and there is one a line: give a --beam, or show its --scores")
     beginnings = chosen_prefixes(prefix, prefixes)
     path, opened = chosen_source(source), [Run.open(one) for one in (run, *with_)]
     chunks = rows(path, form, LINES_AT_ONCE)
+    if isinstance(beginnings, Rows) and chunks.number is not None and beginnings.number is not None:
+        refuse_other_number(chunks.number, beginnings.number)
     translator = use.translator(*opened)
     decoding = translator.decoding(beam, length_penalty)
     for note in filter(None, (one.note() for one in opened)):
@@ -128,8 +135,9 @@ def translate(
             waiting.extend(chunk)
             yield [row.text for row in chunk]
 
-    answers = translator.stream_chunks(texts(), decoding, batch_tokens, request, beginnings)
-    tally = Tally(translator.recipe.tokenizer.symbols)
+    given = beginnings if isinstance(beginnings, str) else (row.text for chunk in beginnings for row in chunk)
+    answers = translator.stream_chunks(texts(), decoding, batch_tokens, request, given)
+    tally = translator.tally()
     try:
         with destination(output) as file:
             for number, answer in enumerate(counted(answers, output), start=1):
@@ -178,7 +186,7 @@ def chosen_source(words: Sequence[str]) -> str:
     return words[0] if words else "-"
 
 
-def chosen_prefixes(prefix: str | None, prefixes: Path | None) -> "str | Iterator[str]":
+def chosen_prefixes(prefix: str | None, prefixes: Path | None) -> "str | Rows":
     """What outputs begin with: one text for all, or the lines of a file."""
     if prefix is not None and prefixes is not None:
         raise SurdError("--prefix is for all lines and --prefixes for one each: they do not go together")
@@ -192,7 +200,7 @@ def chosen_prefixes(prefix: str | None, prefixes: Path | None) -> "str | Iterato
     from surd.commands.lines import rows
     from surd.run.text import LINES_AT_ONCE
 
-    return (row.text for chunk in rows(str(prefixes), Text(), LINES_AT_ONCE) for row in chunk)
+    return rows(str(prefixes), Text(), LINES_AT_ONCE)
 
 
 def rendered(output: "Output", scores: bool, align: bool) -> dict[str, str | float]:

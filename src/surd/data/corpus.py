@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
+from math import isfinite
 from typing import Literal
 
 from surd.data.lines import Complaints, Input, missing
@@ -56,11 +57,11 @@ class DataSettings:
             faults.append("dev_text: there is no text to go with it")
         if self.context < 2:
             faults.append(f"context: expected at least 2, found {self.context}")
-        if self.held_out <= 0 or (self.held_out >= 1 and self.held_out != int(self.held_out)):
+        if not (self.held_out > 0 and isfinite(self.held_out)) or (self.held_out >= 1 and self.held_out % 1):
             faults.append(f"held_out: expected a share between 0 and 1 or a whole number, found {self.held_out}")
         if self.max_length < 1:
             faults.append(f"max_length: expected at least 1, found {self.max_length}")
-        if self.max_ratio <= 1:
+        if not self.max_ratio > 1:
             faults.append(f"max_ratio: expected more than 1, found {self.max_ratio}")
         if self.dev_target is not None and self.dev_source is None:
             faults.append("dev_target: there is no dev_source to go with it")

@@ -4,18 +4,22 @@ A line end is EOS. Where the whole text is one document it begins with EOS too, 
 later EOS is a token like any other. Where each line is a document it begins with BOS, and its EOS is its end.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
 from surd.data.memory_map import Mapped
+from surd.data.progress import Progress
 from surd.data.tokenizer import Tokenizer
-from surd.files import create
+from surd.errors import SurdError
+from surd.files import create, sync
 from surd.nn.special import BOS, EOS, UNK
+from surd.part import structure, unstructure
 
 BLOCK = 8192
 """Lines that are tokenised together."""
@@ -63,15 +67,24 @@ class Documents:
         self._starts.release()
 
 
-def write_documents(folder: Path, name: str, lines: Iterable[str], tokenizer: Tokenizer, unit: Unit) -> About:
-    """Writes the ids of lines, in blocks, whatever their number."""
+def write_documents(
+    folder: Path, name: str, lines: Iterable[str], tokenizer: Tokenizer, unit: Unit, progress: Progress | None = None
+) -> About:
+    """Writes the ids of lines, in blocks, whatever their number; with `progress`, from where a kill stopped it."""
     kind = "uint16" if tokenizer.size <= 2**16 else "uint32"
-    tokens = spelt = unknown = documents = 0
-    with create(folder / f"{name}.ids") as ids, create(folder / f"{name}.starts") as starts:
-        starts.write(np.zeros(1, np.int64).tobytes())
-        if unit == "text":
-            ids.write(np.array([first_token(unit)], kind).tobytes())
-        for block in _blocks(lines):
+    paths = folder / f"{name}.ids", folder / f"{name}.starts"
+    begun, blocks = None, _blocks(lines)
+    if progress is not None:
+        begun, blocks = progress.taken_up(lambda: _blocks(lines), partial(_begun, paths, unit))
+    about = begun or About(documents=0, tokens=0, bytes=0, unknown=0, type=kind)
+    tokens, spelt, unknown, documents = about.tokens, about.bytes, about.unknown, about.documents
+    kept = (0, 0) if begun is None else _sizes(begun, unit)
+    with create(paths[0], kept[0]) as ids, create(paths[1], kept[1]) as starts:
+        if begun is None:
+            starts.write(np.zeros(1, np.int64).tobytes())
+            if unit == "text":
+                ids.write(np.array([first_token(unit)], kind).tobytes())
+        for block in blocks:
             opening = [first_token(unit)] if unit == "line" else []
             rows = [[*opening, *row, EOS] for row in tokenizer.encode_all(block)]
             flat = np.array([token for row in rows for token in row], np.int64)
@@ -83,10 +96,40 @@ def write_documents(folder: Path, name: str, lines: Iterable[str], tokenizer: To
             tokens += len(flat) - len(opening) * len(rows)
             unknown += int((flat == UNK).sum())
             spelt += sum(len(line.encode()) + 1 for line in block)
+            about = About(documents=documents, tokens=tokens, bytes=spelt, unknown=unknown, type=kind)
+            if progress is not None and progress.due:
+                _note(progress, about, ids, starts)
+        if progress is not None:
+            _note(progress, about, ids, starts)
         if unit == "text":
-            documents = 1
+            about = replace(about, documents=1)
             starts.write(np.array([tokens + 1], np.int64).tobytes())
-    return About(documents=documents, tokens=tokens, bytes=spelt, unknown=unknown, type=kind)
+    return about
+
+
+def _note(progress: Progress, about: About, *files: BinaryIO) -> None:
+    """Notes what has been written, once it is on the disk."""
+    for file in files:
+        file.flush()
+        sync(file.fileno())
+    progress.note(unstructure(about))
+
+
+def _begun(paths: Sequence[Path], unit: Unit, noted: Any) -> About | None:
+    """What was noted, where the files hold all that it says."""
+    try:
+        about = structure(About, noted)
+        return (
+            about if all(p.stat().st_size >= size for p, size in zip(paths, _sizes(about, unit), strict=True)) else None
+        )
+    except (SurdError, TypeError, OSError):
+        return None
+
+
+def _sizes(about: About, unit: Unit) -> tuple[int, int]:
+    """Bytes of the ids and of the starts so far."""
+    first = about.documents if unit == "line" else 1
+    return np.dtype(about.type).itemsize * (about.tokens + first), np.dtype(np.int64).itemsize * (about.documents + 1)
 
 
 def _blocks(lines: Iterable[str]) -> Iterator[list[str]]:

@@ -3,7 +3,6 @@
 import gzip
 import lzma
 import os
-import shutil
 import stat
 import sys
 import tempfile
@@ -131,6 +130,15 @@ class Input:
 def missing(path: str) -> str | None:
     """What is wrong with a path that should be a text to read, or None."""
     file = Path(path)
+    try:
+        mode = 0 if path == "-" else os.stat(path).st_mode
+    except FileNotFoundError:
+        mode = 0
+    except (OSError, ValueError) as error:  # a name that is too long, or holds a NUL
+        reason = error.strerror if isinstance(error, OSError) else error
+        return f"{path[:300]}: no file can be found there ({str(reason).lower()})"
+    if _endless(mode, path):
+        return f"{path}: expected a file, found a device"
     if path == "-" or (file.exists() and not file.is_dir() and os.access(file, os.R_OK)):
         return None
     if file.is_dir():
@@ -143,6 +151,17 @@ def missing(path: str) -> str | None:
     return f"{path}: there is no such file" + (f'. Did you mean "{file.parent / guess}"?' if guess else "")
 
 
+def _endless(mode: int, path: str) -> bool:
+    """Whether this is a device that may be read without end: any but a terminal and the empty one."""
+    if not (stat.S_ISCHR(mode) or stat.S_ISBLK(mode)) or os.path.realpath(path) == os.devnull:
+        return False
+    try:
+        with open(path, "rb", buffering=0) as device:
+            return not device.isatty()
+    except OSError:
+        return True
+
+
 def _stamp(found: os.stat_result) -> tuple[int, int, int]:
     """What tells whether a file is still the same: its size, when it was written, and which file it is."""
     return found.st_size, found.st_mtime_ns, found.st_ino
@@ -151,7 +170,14 @@ def _stamp(found: os.stat_result) -> tuple[int, int, int]:
 def _spooled(stream: IO[bytes], name: str) -> IO[bytes]:
     spool = tempfile.TemporaryFile()  # noqa: SIM115  it lives as long as the input does
     try:
-        shutil.copyfileobj(stream, spool, CHUNK)
+        size = 0
+        for chunk in _chunks(stream):
+            spool.write(chunk)
+            place = chunk.rfind(b"\n")
+            size = size + len(chunk) if place < 0 else len(chunk) - place
+            if size > LONGEST_LINE:
+                spool.close()
+                raise SurdError(f"{name}: a line of more than {LONGEST_LINE >> 20} MiB; expected text in lines")
         spool.flush()
     except OSError as error:
         with suppress(OSError):

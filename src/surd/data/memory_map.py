@@ -13,6 +13,7 @@ class Mapped:
 
     def __init__(self, path: Path, kind: str, items: int) -> None:
         """Opens a file of so many numbers; its size must be what the index says."""
+        self.path = path
         expected = np.dtype(kind).itemsize * items
         try:
             found = path.stat().st_size

@@ -1,19 +1,23 @@
 """The second pass over a corpus: texts become ids on disk, with tokenizers that were learnt from its training side."""
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from surd.data.clean import CAUSES, EXAMPLES, Dropped, Example, Fate
 from surd.data.corpus import DataSettings, Pair
 from surd.data.hold_out import gather_references
 from surd.data.made import made
-from surd.data.stream import Prepared, TableWriter, write_index
+from surd.data.progress import Progress
+from surd.data.stream import Prepared, TableWriter, table_sizes, write_index
 from surd.data.survey import FEWEST, Survey, survey
 from surd.data.tokenizer import BPE, Tokenizer, TokenizerKind, TokenizerPair, Tokenizers, Unigram, learn
 from surd.errors import Faults, SurdError
+from surd.part import structure, unstructure
 
 __all__ = ["learn_tokenizers", "prepare", "survey"]
 
@@ -45,7 +49,8 @@ def learn_tokenizers(tokenizers: Tokenizers, survey: Survey, fit: bool = False) 
 def prepare(settings: DataSettings, tokenizers: TokenizerPair, survey: Survey, folder: Path | str) -> Prepared:
     """Writes the ids of the usable pairs into `folder`, and the texts that are held out.
 
-    When it fails or is interrupted, the folder is gone again.
+    When it fails or is interrupted, the folder is gone again. What a kill has left in it is gone on with, where it was
+    made of the same pairs with the same tokenizers, and comes out the same.
     """
     with made(folder) as new:
         _write(settings, tokenizers, survey, new)
@@ -53,15 +58,30 @@ def prepare(settings: DataSettings, tokenizers: TokenizerPair, survey: Survey, f
 
 
 def _write(settings: DataSettings, tokenizers: TokenizerPair, survey: Survey, folder: Path) -> None:
-    long = _Long(limit=settings.max_length)
-    held_out: list[Pair] = []
+    progress = Progress(folder, [settings.max_length, *map(_digest, (tokenizers.source, tokenizers.target))])
+    begun, blocks = progress.taken_up(lambda: _blocks(survey), partial(_begun, folder))
+    long = _Long(limit=settings.max_length, begun=begun)
+    held_out: list[Pair] = [] if begun is None else [*begun.held_out]
     sizes = (tokenizers.source.size, tokenizers.target.size)
-    with TableWriter(folder, "train", sizes) as train, TableWriter(folder, "held_out", sizes) as held:
-        for block in _blocks(survey):
+    with (
+        TableWriter(folder, "train", sizes, None if begun is None else begun.train) as train,
+        TableWriter(folder, "held_out", sizes, None if begun is None else begun.held) as held,
+    ):
+
+        def note() -> None:
+            train.sync()
+            held.sync()
+            state = _State(train=train.about, held=held.about, held_out=tuple(held_out), **long.counts())
+            progress.note(unstructure(state))
+
+        for block in blocks:
             rows = _encoded(tokenizers, block, long)
             train.add(*_sides(row for row in rows if not row.held_out))
             held.add(*_sides(row for row in rows if row.held_out))
             held_out.extend(row.pair for row in rows if row.held_out)
+            if progress.due:
+                note()
+        note()
         texts = gather_references(held_out)
         if survey.scan.dev is not None:
             texts = survey.scan.dev
@@ -79,6 +99,34 @@ def _write(settings: DataSettings, tokenizers: TokenizerPair, survey: Survey, fo
     write_index(folder, train.about, held.about, texts, report)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _State:
+    """How far the writing of the ids had come."""
+
+    train: dict[str, Any]
+    held: dict[str, Any]
+    """What the tables hold."""
+    held_out: tuple[Pair, ...]
+    long: int
+    """How many pairs were too long, the length of the shortest of them, and the first few."""
+    shortest: int
+    examples: tuple[Example, ...]
+
+
+def _begun(folder: Path, noted: Any) -> _State | None:
+    """The state that was noted, where the files on disk hold all that it says."""
+    try:
+        state = structure(_State, noted)
+        sizes = table_sizes(folder, "train", state.train) | table_sizes(folder, "held_out", state.held)
+        return state if all(path.stat().st_size >= size for path, size in sizes.items()) else None
+    except (SurdError, KeyError, TypeError, OSError):
+        return None
+
+
+def _digest(tokenizer: Tokenizer) -> str:
+    return hashlib.sha256(tokenizer.content).hexdigest()
+
+
 class _Row(NamedTuple):
     """A pair and its ids."""
 
@@ -91,11 +139,14 @@ class _Row(NamedTuple):
 class _Long:
     """The pairs with more tokens than the limit, counted."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, begun: _State | None = None) -> None:
         self.limit = limit
-        self._count = 0
-        self._shortest = 0
-        self._examples: list[Example] = []
+        self._count, self._shortest = (0, 0) if begun is None else (begun.long, begun.shortest)
+        self._examples: list[Example] = [] if begun is None else [*begun.examples]
+
+    def counts(self) -> dict[str, Any]:
+        """The same as a part of the state."""
+        return {"long": self._count, "shortest": self._shortest, "examples": tuple(self._examples)}
 
     def takes(self, tokens: int, number: int, pair: Pair) -> bool:
         """Whether a pair with so many tokens on its longer side is too long; if so it is counted."""

@@ -1,11 +1,14 @@
 """The second reading of a running text: its ids on disk, with a tokenizer that was learnt from its training part."""
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from surd.data.corpus import DataSettings
 from surd.data.documents import write_documents
 from surd.data.made import made
+from surd.data.progress import Progress
 from surd.data.text import TextSurvey
 from surd.data.tokenizer import BPE, Tokenizer, TokenizerKind, Unigram, learn
 from surd.data.windows import Windows, write_text_index
@@ -24,13 +27,27 @@ def learn_text_tokenizer(
 
 
 def prepare_text(settings: DataSettings, tokenizer: Tokenizer, survey: TextSurvey, folder: Path | str) -> Windows:
-    """Writes the ids of both parts into `folder`; when it fails or is interrupted, the folder is gone again."""
+    """Writes the ids of both parts into `folder`; when it fails or is interrupted, the folder is gone again.
+
+    What a kill has left of the training part is gone on with, where it was made of the same lines.
+    """
     with made(folder) as new:
-        train = write_documents(new, "train", survey.training_lines(), tokenizer, settings.document)
+        progress = Progress(new, [settings.document, hashlib.sha256(tokenizer.content).hexdigest()])
+        train = write_documents(new, "train", _Lines(survey), tokenizer, settings.document, progress)
         refuse_short(survey, train.tokens)
         held_out = write_documents(new, "held_out", survey.held_out_lines(), tokenizer, settings.document)
         write_text_index(new, train, held_out, survey.report)
     return Windows(folder, settings.context)
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """The lines to train on, as often as they are asked for."""
+
+    survey: TextSurvey
+
+    def __iter__(self) -> Iterator[str]:
+        return self.survey.training_lines()
 
 
 def refuse_short(survey: TextSurvey, tokens: int) -> None:

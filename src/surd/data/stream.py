@@ -1,12 +1,12 @@
 """The prepared corpus on disk: memory-mapped token ids, read as batches that are a function of seed and epoch."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import chain, pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, ClassVar, Self
+from typing import Any, BinaryIO, ClassVar, Self
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from surd.data.clean import Report
 from surd.data.hold_out import HeldOut
 from surd.data.memory_map import Mapped
 from surd.errors import SurdError
-from surd.files import create, read_bytes, read_json, write_atomic, write_json
+from surd.files import create, read_bytes, read_json, sync, write_atomic, write_json
 from surd.nn.ragged import Ragged
 from surd.nn.special import BOS, EOS
 from surd.part import structure, unstructure
@@ -28,6 +28,10 @@ TEXTS = "held_out.jsonl"
 SIDES = ("source", "target")
 RELEASE_EVERY = 256
 """Batches after which the memory of mapped files is given back."""
+
+
+LOOKED_AT = 2**22
+"""Tokens among which one is looked for at once."""
 
 
 class Table:
@@ -51,10 +55,24 @@ class Table:
         for file in (*self._ids.values(), *self._starts.values()):
             file.release()
 
+    def holds(self, side: str, token: int) -> bool:
+        """Whether a token stands anywhere on one side."""
+        ids = self._ids[side]
+        for start in range(0, len(ids.array), LOOKED_AT):
+            if (ids.array[start : start + LOOKED_AT] == token).any():
+                return True
+            ids.release()
+        return False
+
     def lengths(self, side: str, numbers: np.ndarray) -> np.ndarray:
         """How many tokens the pairs of these numbers have on one side, EOS included."""
         starts = self._starts[side].array
-        return starts[numbers + 1] - starts[numbers]
+        begin, end = starts[numbers], starts[numbers + 1]
+        if len(numbers) and (begin.min() < 0 or (end <= begin).any() or end.max() > self.tokens(side)):
+            raise SurdError(
+                f"{self._starts[side].path}: damaged, a sequence ends before it begins or behind all tokens"
+            )
+        return end - begin
 
     def batch(self, numbers: np.ndarray) -> Batch:
         """The pairs of these numbers, as a batch."""
@@ -76,18 +94,39 @@ class Table:
         return self._ids[side].array[places].astype(np.int64), lengths
 
 
+def table_sizes(folder: Path, name: str, about: Mapping[str, Any]) -> dict[Path, int]:
+    """The files of a table, each with its size in bytes."""
+    sizes = {}
+    for side in SIDES:
+        sizes[folder / f"{name}.{side}.ids"] = np.dtype(about[f"{side}_type"]).itemsize * about[f"{side}_tokens"]
+        sizes[folder / f"{name}.{side}.starts"] = np.dtype(np.int64).itemsize * (about["pairs"] + 1)
+    return sizes
+
+
 class TableWriter:
     """Writes a `Table`, a block of pairs at a time."""
 
-    def __init__(self, folder: Path, name: str, vocabularies: Sequence[int]) -> None:
-        self._about: dict = {"pairs": 0}
+    def __init__(
+        self, folder: Path, name: str, vocabularies: Sequence[int], begun: Mapping[str, Any] | None = None
+    ) -> None:
+        """A new table; or one that was `begun`, of which all behind that is cut off."""
+        self._about: dict = dict(begun or {"pairs": 0})
+        if begun is None:
+            for side, size in zip(SIDES, vocabularies, strict=True):
+                self._about |= {f"{side}_tokens": 0, f"{side}_type": "uint16" if size <= 2**16 else "uint32"}
         self._files: dict[str, tuple[BinaryIO, BinaryIO]] = {}
-        for side, size in zip(SIDES, vocabularies, strict=True):
-            self._about[f"{side}_tokens"] = 0
-            self._about[f"{side}_type"] = "uint16" if size <= 2**16 else "uint32"
+        kept = {} if begun is None else table_sizes(folder, name, begun)
+        for side in SIDES:
             ids, starts = (folder / f"{name}.{side}.{part}" for part in ("ids", "starts"))
-            self._files[side] = (create(ids), create(starts))
-            self._files[side][1].write(np.zeros(1, np.int64).tobytes())
+            self._files[side] = (create(ids, kept.get(ids, 0)), create(starts, kept.get(starts, 0)))
+            if begun is None:
+                self._files[side][1].write(np.zeros(1, np.int64).tobytes())
+
+    def sync(self) -> None:
+        """Waits until all that was added is on the disk."""
+        for file in chain.from_iterable(self._files.values()):
+            file.flush()
+            sync(file.fileno())
 
     def add(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> None:
         """Appends pairs of id sequences; EOS is put behind each of them here."""
@@ -144,7 +183,7 @@ class Prepared:
             self.report = structure(Report, about["report"])
             rows = [json.loads(line) for line in read_bytes(folder / TEXTS).decode().split("\n") if line]
             self.texts = tuple(HeldOut(row["source"], tuple(row["references"])) for row in rows)
-        except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise SurdError(f"{folder}: damaged, not a prepared corpus ({error!r}); prepare the data again.") from None
 
     @property
@@ -169,6 +208,10 @@ class Prepared:
     @property
     def target_tokens(self) -> int:
         return self._train.tokens("target")
+
+    def holds(self, side: str, token: int) -> bool:
+        """Whether a token stands anywhere on one side of the training pairs."""
+        return self._train.holds(side, token)
 
     def batches(self, batching: Batching, seed: int, epoch: int, start: int = 0) -> Iterator[Batch]:
         """The batches of one epoch, every training pair once; `start` leaves out that many without reading them.

@@ -10,7 +10,7 @@ from typing import ClassVar
 from surd.data.subwords import UNKNOWN, learn_subwords, load_subwords, restore, shield, smallest_size
 from surd.data.symbols import frequent, splitter, symbol_faults
 from surd.errors import Faults, SurdError
-from surd.files import read_bytes, read_json, write_atomic, write_json
+from surd.files import json_bytes, read_bytes, read_json, write_atomic
 from surd.nn.special import SPECIALS, UNK
 from surd.part import Part
 
@@ -22,6 +22,8 @@ class Tokenizer(ABC):
     """How many ids there are, the four special ones included."""
     separator: str = ""
     """What stands between two symbols in a text."""
+    suffix: ClassVar[str]
+    """Of the file it is saved in."""
 
     def encode(self, text: str) -> list[int]:
         """The ids of one text, without BOS and EOS."""
@@ -31,6 +33,11 @@ class Tokenizer(ABC):
         """The text of ids; PAD, BOS and EOS are left out."""
         return self.decode_all([ids])[0]
 
+    @property
+    @abstractmethod
+    def content(self) -> bytes:
+        """All that it is, as it is saved."""
+
     @abstractmethod
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """`encode` for many texts at once."""
@@ -39,9 +46,9 @@ class Tokenizer(ABC):
     def decode_all(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """`decode` for many rows of ids at once."""
 
-    @abstractmethod
     def save(self, folder: Path, name: str) -> None:
         """Writes the tokenizer as one file in `folder`."""
+        write_atomic(folder / f"{name}{self.suffix}", self.content)
 
 
 class Subwords(Tokenizer):
@@ -61,8 +68,9 @@ class Subwords(Tokenizer):
         plain = [list(row) for row in rows]
         return [restore(text) for text in self._processor.decode(plain, num_threads=_threads(len(plain)))]
 
-    def save(self, folder: Path, name: str) -> None:
-        write_atomic(folder / f"{name}{self.suffix}", self._model)
+    @property
+    def content(self) -> bytes:
+        return self._model
 
 
 class Symbols(Tokenizer):
@@ -86,8 +94,9 @@ class Symbols(Tokenizer):
     def decode_all(self, rows: Sequence[Sequence[int]]) -> list[str]:
         return [self.separator.join(self._spelling(token) for token in row if token >= UNK) for row in rows]
 
-    def save(self, folder: Path, name: str) -> None:
-        write_json(folder / f"{name}{self.suffix}", {"separator": self.separator, "symbols": list(self._symbols)})
+    @property
+    def content(self) -> bytes:
+        return json_bytes({"separator": self.separator, "symbols": list(self._symbols)})
 
     def _spelling(self, token: int) -> str:
         return UNKNOWN if token == UNK else self._symbols[token - len(SPECIALS)]
@@ -254,7 +263,8 @@ def _at_least_one(**values: int) -> None:
 
 
 def _is_text(value: object) -> bool:
-    return isinstance(value, str) and bool(value)
+    """Whether a JSON value is text that can be written as UTF-8: JSON can also spell half a surrogate pair."""
+    return isinstance(value, str) and bool(value) and not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 def _threads(rows: int) -> int:

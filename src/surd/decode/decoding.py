@@ -13,6 +13,11 @@ from torch import Tensor
 from surd.errors import Faults
 from surd.nn.ragged import Ragged
 
+WIDEST = 1000
+"""Hypotheses of a beam; wider ones find worse outputs (Koehn and Knowles 2017), and all are in memory at once."""
+STEEPEST = 10
+"""Power of the length beyond which scores leave the range of numbers."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Decoding:
@@ -23,7 +28,8 @@ class Decoding:
     length_penalty: float = 1.0
     """α in score = Σ log p / length^α, the end token counted in both: 0 prefers short outputs, 1 is the mean."""
     factor: float = 2.0
-    """An output has at most factor · (source length) + extra tokens, both counted with their end tokens."""
+    """An output has at most factor · (source length) + extra tokens, both counted with their end tokens; never more
+    than the model has learnt positions, where they are learnt."""
     extra: int = 20
     """The tokens that even the output of a short source may have."""
 
@@ -31,8 +37,12 @@ class Decoding:
         faults = []
         if self.beam < 1:
             faults.append(f"beam: expected at least 1, found {self.beam}")
-        if not isfinite(self.length_penalty):
-            faults.append(f"length_penalty: expected a finite number, found {self.length_penalty}")
+        if self.beam > WIDEST:
+            faults.append(f"beam: expected at most {WIDEST:,}, found {self.beam}")
+        if not abs(self.length_penalty) <= STEEPEST:
+            faults.append(
+                f"length_penalty: expected a number from -{STEEPEST} to {STEEPEST}, found {self.length_penalty}"
+            )
         if not (isfinite(self.factor) and self.factor >= 0):
             faults.append(f"factor: expected a number of at least 0, found {self.factor}")
         if self.extra < 1:
@@ -43,6 +53,23 @@ class Decoding:
     def limit(self, source_length: int) -> int:
         """The longest output of a source of this many tokens; a hypothesis that reaches it is closed as it is."""
         return int(self.factor * source_length) + self.extra
+
+    def within(self, positions: int | None) -> "Decoding":
+        """The same for a model that has learnt so many positions, or, with none, needs to learn no position."""
+        return self if positions is None else Bounded(**vars(self) | {"positions": positions})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounded(Decoding):
+    """How an output is searched for by a model that cannot count further than the positions it has learnt."""
+
+    positions: int
+
+    def limit(self, source_length: int) -> int:
+        return min(super().limit(source_length), self.positions)
+
+    def within(self, positions: int | None) -> Decoding:
+        return super().within(self.positions if positions is None else min(positions, self.positions))
 
 
 @dataclass(frozen=True)

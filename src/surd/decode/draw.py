@@ -19,7 +19,7 @@ def draw(
     sampling: Sampling,
     seeds: Sequence[Sequence[int]],
 ) -> list[list[Hypothesis]]:
-    """As many outputs of each source (ids with the end token) as it has seeds, best score first; all have as many.
+    """As many outputs of each source (ids with the end token) as it has seeds, in their order; all have as many.
 
     The t-th token of an output is decided by the t-th number that its seed gives. Lengths and scores are by `settings`,
     as in a search, and scores are those of the model as it is, whatever `sampling` makes of it.
@@ -38,17 +38,17 @@ def _draw(
     sampling: Sampling,
     seeds: Sequence[Sequence[int]],
 ) -> list[list[Hypothesis]]:
-    found: list[list[Hypothesis]] = [[] for _ in sources]
     samples = len(seeds[0])
+    found: dict[int, Hypothesis] = {}  # by the number that a row had at the start
     cache, device = begin(model, sources, samples)
     home = torch.device("cpu") if device.type == "mps" else device  # which has no float64 to draw in
     limits = torch.tensor([settings.limit(len(source)) for source in sources for _ in range(samples)], device=home)
     numbers = _numbers([seed for each in seeds for seed in each], int(limits.max())).to(home)
-    sentences = torch.arange(len(sources), device=home)  # that are still in the batch
+    rows = torch.arange(len(limits), device=home)  # that are still in the batch
     sums = torch.zeros(len(limits), dtype=torch.float64, device=home)
     written = torch.full((len(limits), 1), BOS, device=home)
     open_rows = torch.ones(len(limits), dtype=torch.bool, device=home)
-    while len(sentences):
+    while len(rows):
         logits = model.step(written[:, -1].to(device), cache).to(home).double()
         normaliser = logits.logsumexp(1)
         if not normaliser.isfinite().all():
@@ -59,18 +59,17 @@ def _draw(
         written = torch.cat([written, token[:, None]], 1)
         closed = open_rows & ((token == EOS) | (written.shape[1] > limits))
         for row in closed.nonzero().squeeze(1).tolist():
-            hypothesis = _closed(written[row, 1:], sums[row].item(), settings)
-            found[int(sentences[row // samples])].append(hypothesis)
+            found[int(rows[row])] = _closed(written[row, 1:], sums[row].item(), settings)
         open_rows = open_rows & ~closed
         going = open_rows.view(-1, samples).any(1)
         if not going.all():
             kept = going.nonzero().squeeze(1)
-            rows = going.repeat_interleave(samples)
-            sentences, limits, numbers = sentences[kept], limits[rows], numbers[rows]
-            sums, written, open_rows = sums[rows], written[rows], open_rows[rows]
+            left = going.repeat_interleave(samples)
+            rows, limits, numbers = rows[left], limits[left], numbers[left]
+            sums, written, open_rows = sums[left], written[left], open_rows[left]
             if len(kept):
                 cache.keep(kept.to(device))
-    return [sorted(hypotheses, key=lambda one: (-one.score, one.tokens)) for hypotheses in found]
+    return [[found[number * samples + sample] for sample in range(samples)] for number in range(len(sources))]
 
 
 def _numbers(seeds: Sequence[int], most: int) -> Float[Tensor, "rows steps"]:

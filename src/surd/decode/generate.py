@@ -51,12 +51,7 @@ def generate(
 
     `batch_tokens` bounds sentences × longest source × beam of a batch; a source too long for it goes alone.
     """
-    found: list[list[Hypothesis]] = [[] for _ in sources]
-    for batch in batches_by_length([len(source) for source in sources], batch_tokens // wishes.rows(settings.beam)):
-        results = _batch(model, [sources[number] for number in batch], settings, n_best, wishes.of(batch))
-        for number, hypotheses in zip(batch, results, strict=True):
-            found[number] = hypotheses
-    return found
+    return _ranked(_generate(model, sources, settings, batch_tokens, n_best, wishes), wishes)
 
 
 def generate_unlooped(
@@ -66,19 +61,66 @@ def generate_unlooped(
     batch_tokens: int = 16384,
     n_best: int = 1,
     wishes: Wishes = PLAIN,
-) -> tuple[list[list[Hypothesis]], set[int]]:
-    """What `generate` finds; where the best output goes in circles, it is looked for once more under guard.
+) -> tuple[list[list[Hypothesis]], dict[int, list[int]]]:
+    """What `generate` finds, with others in the place of outputs that go in circles, looked for once more under guard.
 
-    Also gives the numbers of those sources. All others are as `generate` leaves them.
+    Also gives the places of those outputs as first found, for each source that has any; other sources are left as they
+    are. A draw is drawn again by its own numbers. Of a search whose best output loops, all are from the new search.
     """
-    found = generate(model, sources, settings, batch_tokens, n_best, wishes)
-    looped = [number for number, best in enumerate(found) if loops(best[0], sources[number], settings)]
-    if looped:
-        guarded = replace(wishes.of(looped), guarded=True)
-        again = generate(model, [sources[number] for number in looped], settings, batch_tokens, n_best, guarded)
-        for number, hypotheses in zip(looped, again, strict=True):
+    found = _generate(model, sources, settings, batch_tokens, n_best, wishes)
+    looped = {
+        number: places
+        for number, outputs in enumerate(found)
+        if (places := [place for place, one in enumerate(outputs) if loops(one, sources[number], settings)])
+    }
+    if wishes.sampling is not None:
+        again = [(number, place) for number, places in looped.items() for place in places]
+        seeds = [[wishes.seeds[number][place]] for number, place in again]
+    else:
+        again, seeds = [(number, places[0]) for number, places in looped.items()], ()
+    numbers = [number for number, _ in again]
+    guarded = replace(wishes.of(numbers), guarded=True, seeds=seeds)
+    others = _generate(model, [sources[number] for number in numbers], settings, batch_tokens, n_best, guarded)
+    for (number, place), hypotheses in zip(again, others, strict=True):
+        if wishes.sampling is not None:
+            found[number][place] = hypotheses[0]
+        else:
+            found[number] = _replaced(found[number], looped[number], hypotheses)
+    return _ranked(found, wishes), looped
+
+
+def _replaced(outputs: Sequence[Hypothesis], places: Sequence[int], others: Sequence[Hypothesis]) -> list[Hypothesis]:
+    """The outputs of a search with the best of the others at these places; all of the others where the best is one."""
+    if 0 in places:
+        return list(others)
+    kept = [one for place, one in enumerate(outputs) if place not in places]
+    known = {one.tokens for one in kept}
+    fresh = [one for one in others if one.tokens not in known][: len(places)]
+    return sorted([*kept, *fresh], key=lambda one: -one.score)
+
+
+def _ranked(found: list[list[Hypothesis]], wishes: Wishes) -> list[list[Hypothesis]]:
+    """Draws best first, as the outputs of a search are already."""
+    if wishes.sampling is None:
+        return found
+    return [sorted(hypotheses, key=lambda one: (-one.score, one.tokens)) for hypotheses in found]
+
+
+def _generate(
+    model: Model,
+    sources: Sequence[Sequence[int]],
+    settings: Decoding,
+    batch_tokens: int,
+    n_best: int,
+    wishes: Wishes,
+) -> list[list[Hypothesis]]:
+    """Outputs of a search best first, draws in the order of their seeds."""
+    found: list[list[Hypothesis]] = [[] for _ in sources]
+    for batch in batches_by_length([len(source) for source in sources], batch_tokens // wishes.rows(settings.beam)):
+        results = _batch(model, [sources[number] for number in batch], settings, n_best, wishes.of(batch))
+        for number, hypotheses in zip(batch, results, strict=True):
             found[number] = hypotheses
-    return found, set(looped)
+    return found
 
 
 def _batch(

@@ -5,7 +5,7 @@ a place that moves on by half a context whenever the window is full. The place f
 alone, so what a text is continued by depends on nothing else that is in the batch.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Protocol
@@ -48,6 +48,16 @@ class Sampling:
             faults.append(f"max_length: expected at least 1, found {self.max_length}")
         if faults:
             raise Faults(faults)
+
+
+def without_chance(given: Mapping[str, object]) -> list[str]:
+    """What to say of settings that mean something where outputs are drawn, to who also asked for a temperature of 0."""
+    names = [name for name, value in given.items() if value is not None]
+    if not names:
+        return []
+    mean = "means" if len(names) == 1 else "mean"
+    told = f"a temperature of 0 takes the likeliest token each time, so that {', '.join(names)} {mean} nothing"
+    return [f"{told}: raise the temperature, or leave out the rest"]
 
 
 @dataclass(frozen=True)

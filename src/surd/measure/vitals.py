@@ -1,6 +1,6 @@
 """Vitals: what a watch tells of a training, as plain records; whoever runs the loop decides when to show them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from surd.measure.sites import Site, Unseen
@@ -133,3 +133,22 @@ class Vitals:
     ties: tuple[TieVitals, ...]
     unseen: tuple[Unseen, ...]
     alarms: tuple[Alarm, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """What a watch knows from earlier updates; one that goes on with their training begins with it."""
+
+    first: Vitals | None = None
+    """The first observation, which growth is measured against; its sites name no source file."""
+    sounding: tuple[str, ...] = ()
+    """The kinds of alarm that have begun and not ended."""
+    blank: tuple[str, ...] = ()
+    """Matrices whose entries were all equal when the watch began."""
+
+
+def without_files(vitals: Vitals) -> Vitals:
+    """The same without the source files of its sites, which lie elsewhere on another machine."""
+    attention = tuple(replace(one, site=replace(one.site, file="", line=0)) for one in vitals.attention)
+    stream = tuple(replace(one, site=replace(one.site, file="", line=0)) for one in vitals.stream)
+    return replace(vitals, attention=attention, stream=stream)

@@ -27,7 +27,7 @@ from surd.measure.hooks import Hooks
 from surd.measure.listen import Listener
 from surd.measure.probe import unwrapped
 from surd.measure.sites import Unseen
-from surd.measure.vitals import Alarm, Vitals
+from surd.measure.vitals import Alarm, Memory, Vitals, without_files
 from surd.measure.weights import Before, blank_matrices, find_ties, gradient_norm, is_fresh, read_ties
 
 COMPILED = "the model is compiled: it was run once more, uncompiled, after the update"
@@ -47,15 +47,17 @@ def watch(
     tell: Callable[[Alarm], object] = log,
     rules: Sequence[Rule] = RULES,
     start: int = 0,
+    memory: Memory | None = None,
 ) -> "Watch":
     """Watches the training of any module; `step(loss)` after each update is all that the loop has to do.
 
     Observed are the first update and every `every`-th one, on their own forwards: no number of the training changes.
     `model` is what the loop calls, with its compilation and its wrappers. `optimizer` tells when gradients are ready;
     without it, the loop calls `before_update()` between backward and update. `tell` is called with each alarm when it
-    begins. `start` is how many updates were made before.
+    begins. `start` is how many updates were made before, and `memory` what the watch of those knew at their end
+    (`Watch.memory`): without it, alarms that it told are told again.
     """
-    return Watch(model, optimizer, every=every, tell=tell, rules=rules, start=start)
+    return Watch(model, optimizer, every=every, tell=tell, rules=rules, start=start, memory=memory)
 
 
 class Watch:
@@ -78,6 +80,7 @@ class Watch:
         tell: Callable[[Alarm], object] = log,
         rules: Sequence[Rule] = RULES,
         start: int = 0,
+        memory: Memory | None = None,
         called: Sequence[nn.Module] = (),
     ) -> None:
         """`called` are the modules that the loop calls, where it does not call the model as a whole."""
@@ -95,15 +98,16 @@ class Watch:
         self.every, self.tell, self.rules = every, tell, tuple(rules)
         self.updates = start
         """Updates made so far."""
-        self.first: Vitals | None = None
+        self.first: Vitals | None = memory.first if memory is not None else None
         """The first observation, which growth is measured against."""
         self._model = unwrapped(model)
-        self._ties, self._blank = find_ties(self._model), blank_matrices(self._model)
+        self._ties = find_ties(self._model)
+        self._blank = frozenset(memory.blank) if memory is not None else blank_matrices(self._model)
         self._sentinels = _sentinels(self._model)
         self._before: Before | None = None
         self._norm: float | None = None
         self._culprit: Culprit | None = None
-        self._sounding: set[str] = set()
+        self._sounding: set[str] = set(memory.sounding) if memory is not None else set()
         self._fresh = is_fresh(self._model)
         self._hooks = Hooks(self._model, called or (model,), lambda: self.due)
         self._optimizer_hook = optimizer.register_step_pre_hook(self._stepping) if optimizer is not None else None
@@ -112,6 +116,12 @@ class Watch:
     def due(self) -> bool:
         """Whether the update that comes next is to be observed."""
         return self.first is None or (self.updates + 1) % self.every == 0
+
+    @property
+    def memory(self) -> Memory:
+        """What a watch that goes on with this training later begins with."""
+        first = self.first and without_files(self.first)
+        return Memory(first=first, sounding=tuple(sorted(self._sounding)), blank=tuple(sorted(self._blank)))
 
     def close(self) -> None:
         """Takes the hooks off; nothing of the watch stays at the model or the optimiser."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, isqrt
 
 from surd.data.corpus import DataSettings
 from surd.errors import unknown
@@ -10,8 +10,19 @@ from surd.nn.dropout import LEVELS
 from surd.nn.position import LearnedPosition
 from surd.nn.tying import Tying
 from surd.optim.schedule import last_update
+from surd.part import unstructure
 from surd.recipe.settings import Recipe
+from surd.recipe.table import get, leaves
 from surd.tasks import names
+
+LARGEST = 2**31 - 1
+"""The largest whole number of a setting, as SentencePiece reads them; of a seed, any will do."""
+LARGEST_NUMBER = 1e30
+"""The largest number of a setting: fp32 holds it, and what is reckoned from it."""
+MOST_LAYERS = 10_000
+"""Ten times the deepest Transformer that was published (Wang et al. 2022, DeepNet)."""
+MOST_BATCHES = 1000
+"""Batches of one update, which are all in memory at once."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +35,26 @@ class Contradiction:
 
 def contradictions(recipe: Recipe) -> list[Contradiction]:
     """Everything that is wrong with a recipe whose single values have the right types."""
-    return [*_single(recipe), *_between(recipe)]
+    numbers = list(_numbers(recipe))
+    told = {path for found in numbers for path in found.settings}
+    return numbers + [found for found in (*_single(recipe), *_between(recipe)) if told.isdisjoint(found.settings)]
+
+
+def divisors(number: int) -> str:
+    """What a number can be divided by, to be listed in a message."""
+    small = [one for one in range(1, min(isqrt(max(number, 0)), 10_000) + 1) if number % one == 0]
+    return ", ".join(map(str, sorted({*small, *(number // one for one in small)})))
+
+
+def _numbers(recipe: Recipe) -> Iterator[Contradiction]:
+    """Numbers that nobody means and nothing can be reckoned with."""
+    values = unstructure(recipe)
+    for path in leaves(values):
+        value = get(values, path)
+        if isinstance(value, float) and not (isfinite(value) and abs(value) <= LARGEST_NUMBER):
+            yield _fault(path, f"expected a number up to {LARGEST_NUMBER:g}, found {value:g}")
+        elif isinstance(value, int) and path != "seed" and abs(value) > LARGEST:
+            yield _fault(path, f"expected a whole number up to {LARGEST:,}, found {_shortened(value)}")
 
 
 def _single(recipe: Recipe) -> Iterator[Contradiction]:
@@ -49,6 +79,14 @@ def _single(recipe: Recipe) -> Iterator[Contradiction]:
     for path, value in counts.items():
         if value < 1:
             yield _fault(path, f"expected at least 1, found {value}")
+    most = {
+        "model.encoder_layers": (model.encoder_layers, MOST_LAYERS),
+        "model.decoder_layers": (model.decoder_layers, MOST_LAYERS),
+        "training.accumulation": (training.accumulation, MOST_BATCHES),
+    }
+    for path, (value, limit) in most.items():
+        if value > limit:
+            yield _fault(path, f"expected at most {limit:,}, found {value:,}")
     from_zero = {
         "seed": recipe.seed,
         "training.patience": training.patience,
@@ -58,10 +96,10 @@ def _single(recipe: Recipe) -> Iterator[Contradiction]:
         if value < 0:
             yield _fault(path, f"expected at least 0, found {value}")
     # A mask is drawn in steps of 1 / LEVELS: what rounds to all of them would drop everything.
-    most = (LEVELS - 1) / LEVELS
+    highest = (LEVELS - 1) / LEVELS
     for path, value in {"model.dropout": model.dropout, "model.attention_dropout": model.attention_dropout}.items():
-        if not 0 <= value <= most:
-            yield _fault(path, f"expected a share from 0 to below 1 ({most:.3f} at most), found {value}")
+        if not 0 <= value <= highest:
+            yield _fault(path, f"expected a share from 0 to below 1 ({highest:.3f} at most), found {value}")
     shares = {
         "training.smoothing": training.smoothing,
         "training.optimizer.beta1": optimizer.beta1,
@@ -117,8 +155,7 @@ def _between(recipe: Recipe) -> Iterator[Contradiction]:
         )
     shared = model.key_value_heads
     if shared is not None and (shared < 1 or model.heads % shared):
-        divisors = [number for number in range(1, model.heads + 1) if model.heads % number == 0]
-        told = ", ".join(map(str, divisors))
+        told = divisors(model.heads)
         yield _fault("model.key_value_heads", f"expected a divisor of the {model.heads} heads ({told}), found {shared}")
     if model.score.kind == "additive" and model.scale.kind != "none":
         names = "model.score", "model.scale"
@@ -147,11 +184,6 @@ def _of_pairs(recipe: Recipe) -> Iterator[Contradiction]:
         names = "model.position.length", "data.max_length"
         found = f"{model.position.length} positions for {data.max_length} tokens and their end"
         yield _clash(names, f"every sequence needs as many positions as it has tokens, found {found}")
-    most = recipe.decode.limit(data.max_length + 1)
-    if isinstance(model.position, LearnedPosition) and model.position.length < most:
-        names = "model.position.length", "decode.factor", "decode.extra"
-        found = f"{model.position.length} positions for outputs of up to {most} tokens"
-        yield _clash(names, f"{found}: set length to {most}, or factor and extra lower")
     if data.dev_source is not None and data.held_out != DataSettings.held_out:
         found = f"{data.held_out:g} of the pairs beside held-out files"
         yield _clash(("data.held_out", "data.dev_source"), f"one of the two says what is held out, found {found}")
@@ -181,6 +213,11 @@ def _of_text(recipe: Recipe) -> Iterator[Contradiction]:
     if data.dev_text is not None and data.held_out != DataSettings.held_out:
         found = f"{data.held_out:g} of the text beside a held-out file"
         yield _clash(("data.held_out", "data.dev_text"), f"one of the two says what is held out, found {found}")
+
+
+def _shortened(number: int) -> str:
+    """A number that may have thousands of digits."""
+    return f"{number:,}" if abs(number) < 10**30 else "one of more than 30 digits"
 
 
 def _fault(path: str, message: str) -> Contradiction:

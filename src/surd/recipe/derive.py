@@ -9,6 +9,7 @@ from surd.decode.decoding import Decoding
 from surd.errors import SurdError
 from surd.nn.position import Position
 from surd.optim.schedule import Schedule
+from surd.recipe.contradictions import divisors
 from surd.recipe.draft import Draft
 from surd.recipe.file import find
 from surd.recipe.plan import Plan
@@ -149,9 +150,8 @@ def widths(plan: Plan) -> None:
     wanted, width = get(plan.size.values, "model.d_model"), plan["model.d_model"]
     heads = plan["model.heads"]
     if get(plan.asked.values, "model.d_k") is None and width % heads:
-        divisors = ", ".join(str(number) for number in range(1, width + 1) if width % number == 0)
         raise SurdError(
-            f"model.heads: expected a divisor of model.d_model = {width} ({divisors}), found {heads}; "
+            f"model.heads: expected a divisor of model.d_model = {width} ({divisors(width)}), found {heads}; "
             "with model.d_k given as well, any number is right"
         )
     plan.put("model.d_k", width // heads, f"the width of {width} over {heads} heads")

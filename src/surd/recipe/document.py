@@ -18,6 +18,8 @@ HEAD, FOOT = "", "."
 """Where whole-line comments stand that belong to no setting: at the top of the file and at its end."""
 UNWRITABLE = ("Cc", "Cs", "Zl", "Zp")
 """Categories of characters that no comment holds: control characters, halves of characters, ends of lines."""
+LARGEST_FILE = 2**20
+"""Bytes of a recipe file, beyond which it is something else."""
 WIDEST = 36
 """Characters within which values are padded, so that the comments behind them stand in one column."""
 
@@ -36,7 +38,7 @@ class Document:
 def parse(path: str | os.PathLike[str]) -> Document:
     """Reads a recipe file; what is not TOML is refused with its line."""
     try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
+        text = _content(path).decode("utf-8-sig")
         document = tomlkit.parse(text)
         values = document.unwrap()
     except FileNotFoundError:
@@ -61,6 +63,15 @@ def parse(path: str | os.PathLike[str]) -> Document:
         if comment:
             reasons[where] = comment
     return Document(values, reasons, comments | ({FOOT: tuple(waiting)} if waiting else {}))
+
+
+def _content(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a recipe file, of which nobody can say beforehand that it is one, and has an end."""
+    with Path(path).open("rb") as file:
+        content = file.read(LARGEST_FILE + 1)
+    if len(content) > LARGEST_FILE:
+        raise SurdError(f"{path}: not a recipe, it has more than {LARGEST_FILE:,} bytes")
+    return content
 
 
 def render(

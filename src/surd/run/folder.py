@@ -26,7 +26,7 @@ from surd.files import read_json, rename, sha256, sync_folder, verify, write_jso
 from surd.metrics.score import own_version
 from surd.run.contents import refuse_foreign_names, refuse_misshapen, refuse_strangers
 from surd.run.lock import LOCK, held
-from surd.run.place import ABOUT, existing_ancestor, not_a_run, refuse_occupied, sweep
+from surd.run.place import ABOUT, existing_ancestor, not_a_run, refuse_occupied, take_up
 
 if TYPE_CHECKING:
     import torch
@@ -84,17 +84,18 @@ class Run:
         """A new run, to be filled inside the block: recipe, tokenizers and data.
 
         It is built in a hidden folder and becomes `path` when the block succeeds; when it fails, or is interrupted,
-        nothing is left. What a kill has left of an earlier attempt is swept. `data` are the names, without folders, of
-        the files that it learns from; `origin` is what is to be told of the runs whose weights it has.
+        nothing is left. What a kill has left of an earlier attempt is gone on with (see `take_up`). `data` are the
+        names, without folders, of the files that it learns from; `origin` is what is to be told of the runs whose
+        weights it has.
         """
         final = Path(path)
         refuse_occupied(final)
         # A sibling of the final place as far as possible: a rename works within one file system only.
         staging = existing_ancestor(final) / f".{final.name}.{os.getpid()}.partial"
-        sweep(staging.parent, final.name)
+        take_up(staging.parent, final.name, staging)
         try:
             try:
-                staging.mkdir()
+                staging.mkdir(exist_ok=True)
             except OSError as error:
                 raise SurdError(f"{final}: cannot be made ({(error.strerror or str(error)).lower()})") from None
             with held(staging):
@@ -251,10 +252,17 @@ class Run:
 
 
 def built_model(recipe: "Recipe", tokenizers: "TokenizerPair") -> "Model":
-    """A recipe's model with first weights, for what its tokenizers know: with an encoder, or for running text."""
+    """A recipe's model with first weights, for what its tokenizers know: with an encoder, or for running text.
+
+    One that no memory holds is refused before any of it is made.
+    """
     from surd.models.language import Language
     from surd.models.seq2seq import Seq2Seq
+    from surd.models.size import refuse_too_large
 
+    model = recipe.model
+    layers = model.decoder_layers + (model.encoder_layers if recipe.data.text is None else 0)
+    refuse_too_large(model, tokenizers.target.size, layers)
     if recipe.data.text is not None:
         return Language(recipe.model, tokenizers.target.size)
     return Seq2Seq(recipe.model, tokenizers.source.size, tokenizers.target.size)

@@ -75,13 +75,17 @@ def rejoined(parts: Sequence[Section], outputs: Sequence[str], separator: str) -
 
     `separator` stands where a word was cut: nothing, or a blank where every symbol of an output is a word.
     """
-    text = ""
+    gaps = joints(parts, outputs, separator)
+    return "".join(gap + output for gap, output in zip(gaps, outputs, strict=True))
+
+
+def joints(parts: Sequence[Section], outputs: Sequence[str], separator: str) -> Iterator[str]:
+    """What stands before each of the outputs where they are one text."""
+    last = ""
     for number, output in enumerate(outputs):
-        if text and output:
-            apart = parts[number - 1].apart and not _without_blanks(text[-1])
-            text += " " if apart else separator
-        text += output
-    return text
+        apart = bool(last) and parts[number - 1].apart and not _without_blanks(last[-1])
+        yield (" " if apart else separator) if last and output else ""
+        last = output or last
 
 
 def _ends(line: str, end: re.Match[str]) -> bool:

@@ -9,7 +9,7 @@ from surd.decode.decoding import Decoding, Hypothesis
 from surd.decode.ensemble import Ensemble
 from surd.decode.generate import batches_by_length
 from surd.models.seq2seq import Seq2Seq
-from surd.run.long_lines import Section, rejoined
+from surd.run.long_lines import Section, joints, rejoined
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,8 +100,21 @@ def _joined(
 
 def _before(parts: Sequence[Section], texts: Sequence[str], tokenizer: Tokenizer) -> list[int]:
     """How many words of the whole stand before the first one of each part."""
-    wholes = [rejoined(parts[: count + 1], texts[: count + 1], tokenizer.separator) for count in range(len(parts))]
-    return [_words(whole, tokenizer) - _words(text, tokenizer) for whole, text in zip(wholes, texts, strict=True)]
+    found, total, last = [], 0, ""
+    for gap, text in zip(joints(parts, texts, tokenizer.separator), texts, strict=True):
+        own = _words(text, tokenizer)
+        if isinstance(tokenizer, Symbols):
+            total += _words(gap, tokenizer)  # among characters the blank is one
+        elif not gap and _end_to_end(last, text):
+            total -= 1
+        found.append(total)
+        total, last = total + own, text or last
+    return found
+
+
+def _end_to_end(before: str, after: str) -> bool:
+    """Whether two texts that nothing stands between share a word."""
+    return bool(before and after) and not (before[-1].isspace() or after[0].isspace())
 
 
 def _words(text: str, tokenizer: Tokenizer) -> int:

@@ -1,15 +1,19 @@
 """Where runs lie: places that are free for a new one, what was found instead of one, what a kill has left of one."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from surd.data.progress import PROGRESS
 from surd.errors import SurdError, nearest
+from surd.files import rename
 from surd.run.lock import is_held
 
 ABOUT = "run.json"
 """The file that makes a folder a run."""
+KEPT = ("tokenizer", "data", PROGRESS)
+"""What a preparation that was killed goes on with."""
 
 
 def refuse_occupied(path: Path) -> None:
@@ -26,15 +30,44 @@ def refuse_occupied(path: Path) -> None:
         raise SurdError(f"{path}: is not empty (it holds {_listed(names)}); name a new folder for the run")
 
 
-def sweep(folder: Path, name: str) -> None:
-    """Removes what a kill has left of runs that were to be made under this name: nobody holds their lock."""
+def take_up(folder: Path, name: str, staging: Path) -> None:
+    """Moves to `staging` what a kill has left of a run that was to be made under this name, and removes what is older.
+
+    Only a preparation that has noted its progress is moved, and of it only what it made of the data. Nobody holds the
+    lock of what a kill has left.
+    """
+    taken = False
+    for path in sorted(_unfinished(folder, name), key=lambda path: path.stat().st_mtime, reverse=True):
+        with suppress(SurdError):  # somebody else's
+            if is_held(path):
+                continue
+            if taken or not any((part / PROGRESS).is_file() for part in (path, path / "data")):
+                shutil.rmtree(path, ignore_errors=True)
+                continue
+            with suppress(OSError):  # another process was faster
+                rename(path, staging)
+                taken = True
+    if taken:
+        _tidy(staging)
+
+
+def _tidy(staging: Path) -> None:
+    """Leaves nothing of an unfinished run but what counts, whole."""
+    for item in staging.iterdir():
+        if item.name not in KEPT:
+            shutil.rmtree(item) if item.is_dir() else item.unlink()
+    for half in staging.rglob("*.partial"):
+        half.unlink()
+    if not (staging / "data" / PROGRESS).is_file():
+        shutil.rmtree(staging / "data", ignore_errors=True)
+
+
+def _unfinished(folder: Path, name: str) -> Iterator[Path]:
+    """Folders in which a run was to be made under this name."""
     for path in folder.iterdir():
         number = path.name.removeprefix(f".{name}.").removesuffix(".partial")
-        if path.name != f".{name}.{number}.partial" or not number.isdigit() or path.is_symlink() or not path.is_dir():
-            continue
-        with suppress(SurdError):  # somebody else's
-            if not is_held(path):
-                shutil.rmtree(path, ignore_errors=True)
+        if path.name == f".{name}.{number}.partial" and number.isdigit() and not path.is_symlink() and path.is_dir():
+            yield path
 
 
 def runs_in(folder: Path) -> list[Path]:
@@ -54,7 +87,7 @@ def not_a_run(path: Path) -> str:
         return f"{path}: not a run, but it holds {_listed([str(run) for run in inside])}"
     if not path.exists():
         found = "no such folder"
-    elif path.is_file():
+    elif not path.is_dir():
         found = f"a file of {path.stat().st_size:,} bytes, not the folder of a run"
     else:
         names = sorted(item.name for item in path.iterdir())

@@ -12,17 +12,27 @@ from surd.nn.special import UNK
 def with_prefixes(
     chunks: Iterable[Sequence[str]], prefixes: str | Iterable[str]
 ) -> Iterator[tuple[Sequence[str], list[str]]]:
-    """Each chunk of lines with their prefixes: one text for all, or one each, and then there must be as many."""
+    """Each chunk of lines with their prefixes: one text for all, or one each, and then there must be as many.
+
+    Where nobody knows beforehand how many lines will come, those before the first without a prefix are given.
+    """
     rest, read = repeat(prefixes) if isinstance(prefixes, str) else iter(prefixes), 0
     for chunk in chunks:
         given = list(islice(rest, len(chunk)))
+        read += len(given)
         if len(given) < len(chunk):
-            line = read + len(given) + 1
-            raise SurdError(f"prefixes: expected one for each line, found {line - 1:,}: line {line:,} has none")
-        read += len(chunk)
+            if given:
+                yield chunk[: len(given)], given
+            raise SurdError(f"prefixes: expected one for each line, found {read:,}: line {read + 1:,} has none")
         yield chunk, given
     if not isinstance(prefixes, str) and next(rest, None) is not None:
         raise SurdError(f"prefixes: expected one for each line, found more than the {read:,} lines")
+
+
+def refuse_other_number(lines: int, prefixes: int) -> None:
+    """Refuses prefixes that are not as many as the lines, where both numbers are known before the first answer."""
+    if prefixes != lines:
+        raise SurdError(f"prefixes: expected one for each of the {lines:,} lines, found {prefixes:,}")
 
 
 def encoded_prefixes(tokenizer: Tokenizer, prefixes: Sequence[str], first: int) -> list[list[int]]:

@@ -37,6 +37,7 @@ def report(
     source: Path | str,
     reference: Path | str | None = None,
     *,
+    others: Sequence[Path | str] = (),
     against: Path | str | None = None,
     columns: str | None = None,
     beam: int | None = None,
@@ -44,17 +45,18 @@ def report(
 ) -> Report:
     """The scores of the run `path` on two aligned files, or on one of pairs, read with the run's own `columns`.
 
-    `against` is another run, or a file of output lines. What is wrong with a file is found before anything is decoded.
+    The runs `others` write together with it. `against` is another run, or a file of output lines. What is wrong with a
+    file is found before anything is decoded.
     """
-    run = Run.open(path)
+    run, *members = [Run.open(one) for one in (path, *others)]
     if isinstance(run.task, TextTask):
-        given = {"reference": reference, "against": against, "columns": columns, "beam": beam}
+        given = {"reference": reference, "with": others or None, "against": against, "columns": columns, "beam": beam}
         return _of_text(run, source, given | {"length_penalty": length_penalty})
     if reference is None:
         columns = columns or run.recipe.data.columns
     yardstick = Yardstick.read(str(source), None if reference is None else str(reference), columns)
     other = None if against is None else _Other(Path(against), yardstick)
-    translator, task = opened_translator(run), run.task
+    translator, task = opened_translator(run, *members), run.task
     assert isinstance(task, PairTask), "there are two sorts of task"
     decoding = translator.decoding(beam, length_penalty)
     outputs = translator.outputs(yardstick.sources, decoding)
@@ -65,12 +67,12 @@ def report(
         metrics = task.metrics(yardstick.references)
         comparisons = compare(metrics, outputs, other.outputs(beam, length_penalty), yardstick.references)
     return Report(
-        system=str(path),
+        system=" + ".join(map(str, (path, *others))),
         basis=(
             f"{len(yardstick.sources):,} sources with {len(yardstick.pairs):,} references, "
             f"beam {decoding.beam}, length penalty {decoding.length_penalty:g}"
         ),
-        notes=tuple(note for one in (run, other.run if other else None) if one and (note := one.note())),
+        notes=tuple(note for one in (run, *members, other.run if other else None) if one and (note := one.note())),
         scores=(*scores, translator.perplexity(sources, targets)),
         other=None if against is None else str(against),
         comparisons=tuple(comparisons),

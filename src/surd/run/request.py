@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from surd.decode.decoding import Decoding
-from surd.decode.sample import Sampling
-from surd.errors import Faults, SurdError
+from surd.decode.sample import Sampling, without_chance
+from surd.errors import Faults
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,10 +55,17 @@ def requested(
     """The request that single settings make; those that contradict each other are refused."""
     given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     drawing = [name for name, value in given.items() if value is not None]
+    faults = []
     if drawing and not sample:
-        raise SurdError(f"{', '.join(drawing)}: for outputs that are drawn, and these are searched for; sample them")
+        faults.append(f"{', '.join(drawing)}: for outputs that are drawn, and these are searched for; sample them")
     if sample and beam is not None:
-        raise SurdError("sample draws outputs instead of searching for them: it does not go with a beam or greedy")
+        faults.append("sample draws outputs instead of searching for them: it does not go with a beam or greedy")
+    if sample and temperature == 0:
+        faults += without_chance(
+            {"top_k": top_k, "top_p": top_p, "seed": seed, "n_best": n_best if n_best > 1 else None}
+        )
+    if faults:
+        raise Faults(faults)
     sampling = None
     if sample:
         warmth = 1.0 if temperature is None else temperature

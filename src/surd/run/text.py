@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice, pairwise
 
 import numpy as np
@@ -14,6 +15,7 @@ from surd.decode.decoding import Decoding
 from surd.decode.ensemble import Ensemble
 from surd.decode.generate import Wishes, generate, generate_unlooped
 from surd.models.seq2seq import Seq2Seq
+from surd.nn.position import LearnedPosition
 from surd.nn.ragged import Ragged
 from surd.nn.special import BOS, EOS, UNK
 from surd.run.long_lines import Section, sections
@@ -32,8 +34,8 @@ class Answer(Output):
 
     others: tuple[Output, ...] = ()
     """The further outputs, where several were asked for."""
-    looped: bool = False
-    """Whether the output, as first found, went in circles: this is another one."""
+    looped: int = 0
+    """How many of the outputs, as first found, went in circles: others are in their place."""
     parts: int = 1
     """How many parts the line was translated in: several when it is longer than what the model was trained on."""
     unknown: int = 0
@@ -112,16 +114,19 @@ class Scribe:
         parts = self.encode_sources([part.text for line in cut for part in line])
         sources = [[*ids[: self.longest], EOS] for ids in parts]
         owners = [(line, part) for line, own in enumerate(cut) for part in range(len(own))]
+        decoding = decoding.within(self.positions) if sources else decoding
         wishes = self._wishes(owners, sources, decoding, request, prefixes, first)
         asked = (self.model, sources, decoding, batch_tokens, request.n_best, wishes)
-        found, looped = generate_unlooped(*asked) if request.guard else (generate(*asked), set())
+        found, looped = generate_unlooped(*asked) if request.guard else (generate(*asked), {})
         written = spelt(self.tokenizers.target, found)
         if request.align:
             written = with_alignments(self.model, self.tokenizers, sources, written, batch_tokens)
-        circled = {owners[number][0] for number in looped}
+        circled: dict[int, set[int]] = {}
+        for number, places in looped.items():
+            circled.setdefault(owners[number][0], set()).update(places)
         outputs = iter(written)
         return [
-            self._joined(own, list(islice(outputs, len(own))), ids.count(UNK), number in circled, decoding)
+            self._joined(own, list(islice(outputs, len(own))), ids.count(UNK), len(circled.get(number, ())), decoding)
             for number, (own, ids) in enumerate(zip(cut, encoded, strict=True))
         ]
 
@@ -159,7 +164,7 @@ class Scribe:
         parts: Sequence[Section],
         written: Sequence[Sequence[Written]],
         unknown: int,
-        looped: bool,
+        looped: int,
         decoding: Decoding,
     ) -> Answer:
         """The answer to a line from what was written for its parts, scored as one output."""
@@ -168,6 +173,13 @@ class Scribe:
         best, *others = outputs_of_line(parts, written, self.tokenizers, decoding)
         told = {"others": tuple(others), "looped": looped, "parts": len(parts), "unknown": unknown}
         return Answer(text=best.text, score=best.score, alignment=best.alignment, **told)
+
+    @cached_property
+    def positions(self) -> int | None:
+        """Positions that the model has learnt, and so the longest output; none where it needs to learn none."""
+        members = self.model.members if isinstance(self.model, Ensemble) else (self.model,)
+        learnt = [member.architecture.position for member in members]
+        return min((one.length for one in learnt if isinstance(one, LearnedPosition)), default=None)
 
     def encode_sources(self, lines: Sequence[str]) -> list[list[int]]:
         """Source ids of each line, without EOS; an empty line has none."""

@@ -14,9 +14,11 @@ from surd.metrics.score import References, Score
 from surd.models.seq2seq import Seq2Seq
 from surd.recipe import Recipe
 from surd.run.folder import Run
+from surd.run.prefixes import refuse_other_number
 from surd.run.request import PLAIN, Request, requested
 from surd.run.tally import Tally
 from surd.run.text import LINES_AT_ONCE, Answer, Scribe
+from surd.run.unseen import unseen_by
 from surd.tasks import PairTask
 
 BATCH_TOKENS = 16_384
@@ -96,6 +98,8 @@ class Translator:
         """
         if isinstance(lines, str):
             raise SurdError("answers: expected a list of lines, found one text; write answers([text])")
+        if not isinstance(prefix, str):
+            refuse_other_number(len(lines), len(prefix))
         drawing = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
         request = requested(beam, n_best, align, guard, sample, **drawing)
         answers = list(self.stream(lines, self.decoding(beam, length_penalty), request=request, prefixes=prefix))
@@ -103,13 +107,19 @@ class Translator:
         return answers
 
     def _warn(self, lines: Sequence[str], answers: Sequence[Answer]) -> None:
-        tally = Tally(self.recipe.tokenizer.symbols)
+        tally = self.tally()
         for number, (line, answer) in enumerate(zip(lines, answers, strict=True), start=1):
             tally.add(number, line, answer)
             if answer.parts > 1:
                 warnings.warn(f"line {number:,}: {answer.parts_warning}", stacklevel=3)
         for told in tally.warnings():
             warnings.warn(told, stacklevel=3)
+
+    def tally(self) -> Tally:
+        """Counts what is to be told of all lines together."""
+        unseen = unseen_by(self.run, *self.others)
+        symbols = self.recipe.tokenizer.symbols
+        return Tally(symbols, [one for one in symbols if any(one in unseen[side] for side in unseen)])
 
     def stream(
         self,

@@ -13,8 +13,8 @@ from surd.data.documents import Documents, first_token, write_documents
 from surd.data.text import composed
 from surd.data.tokenizer import Tokenizer
 from surd.data.windows import all_windows
-from surd.decode.sample import Continuation, Sampling, continue_texts
-from surd.errors import SurdError
+from surd.decode.sample import Continuation, Sampling, continue_texts, without_chance
+from surd.errors import Faults, SurdError
 from surd.metrics.perplexity import text_scores, windows_described
 from surd.metrics.score import Score
 from surd.models.language import Language
@@ -84,6 +84,8 @@ class Writer:
             raise SurdError("generate: expected a list of prompts, found one text; write generate([text])")
         if samples < 1:
             raise SurdError(f"samples: expected at least 1, found {samples}")
+        if samples > 1 and sampling.temperature == 0:
+            raise Faults(without_chance({"samples": samples}))
         given = [composed(prompt) for prompt in prompts for _ in range(samples)]
         texts = [self._encoded(prompt) for prompt in given]
         met: dict[str, int] = {}
@@ -119,10 +121,14 @@ class Writer:
         if greedy and (wrong := [name for name, value in given.items() if value is not None]):
             raise SurdError(f"greedy takes the likeliest token each time: it does not go with {', '.join(wrong)}")
         usual = self.recipe.sample
+        temperature = 0.0 if greedy else usual.temperature if temperature is None else temperature
+        chance = temperature != 0
+        if not chance and (faults := without_chance({"top_k": top_k, "top_p": top_p})):
+            raise Faults(faults)
         return Sampling(
-            temperature=0.0 if greedy else usual.temperature if temperature is None else temperature,
-            top_k=usual.top_k if top_k is None else top_k,
-            top_p=usual.top_p if top_p is None else top_p,
+            temperature=temperature,
+            top_k=usual.top_k if top_k is None and chance else top_k,
+            top_p=(usual.top_p if chance else 1.0) if top_p is None else top_p,
             max_length=usual.max_length if max_length is None else max_length,
         )
 

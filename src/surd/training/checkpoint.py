@@ -2,8 +2,9 @@
 
 import os
 import shutil
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,13 +12,17 @@ from torch.optim import Optimizer
 
 from surd.errors import SurdError
 from surd.files import load_tensors, read_json, rename, save_tensors, sha256, sync_folder, verify, write_json
+from surd.measure.vitals import Memory
 from surd.models.model import Model
 from surd.models.weights import load_weights, save_weights, weights_of
+from surd.part import structure, unstructure
 
 FORMAT = 1
 WEIGHTS, OPTIMIZER, STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
 RANDOM = "random."
 """Names of the random states, kept beside the optimiser's tensors."""
+LATER: dict[str, Any] = {"watch": None}
+"""Fields that came to the format later, with what they are where it lacks them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +67,8 @@ class State:
     """Lines of the journal."""
     setting: dict[str, str] = field(default_factory=dict)
     """Versions, device and threads: where they differ, going on is right but not equal to the bit."""
+    watch: Memory | None = None
+    """Alarms that were told, and what they are measured against; none where nothing is watched."""
 
     def needed(self) -> set[int]:
         """Steps whose weights the end of the training asks for."""
@@ -100,7 +107,7 @@ class Checkpoints:
             save_tensors(temporary / OPTIMIZER, optimizer_tensors(model, optimizer) | random_tensors(), {})
             sums = {name: sha256(temporary / name) for name in (WEIGHTS, OPTIMIZER)}
             written = _with_checksum(state, sums[WEIGHTS])
-            write_json(temporary / STATE, {"format": FORMAT, **asdict(written), "files": sums})
+            write_json(temporary / STATE, {"format": FORMAT, **unstructure(written), "files": sums})
             if final.exists():  # a folder cannot be replaced in one move; the checkpoint before it stays meanwhile
                 self._drop(final)
             rename(temporary, final)
@@ -122,7 +129,8 @@ class Checkpoints:
                 rename(self.path(step) / WEIGHTS, averaging / f"step-{step:06d}.safetensors")
             self._drop(self.path(step))
         for path in averaging.glob("step-*.safetensors"):
-            if int(path.stem.removeprefix("step-")) not in needed:
+            number = path.stem.removeprefix("step-")
+            if number.isdecimal() and int(number) not in needed:  # other names are not ours
                 path.unlink()
         for leftover in self.folder.glob(".step-*.partial"):
             shutil.rmtree(leftover, ignore_errors=True)
@@ -148,12 +156,14 @@ class Checkpoints:
                 "Update surd to go on with it."
             )
         try:
-            values = {one.name: found[one.name] for one in fields(State)}
+            found = {**LATER, **found}
+            values: dict[str, Any] = {one.name: found[one.name] for one in fields(State)}
             values["best"] = values["best"] and Evaluation(**values["best"])
             values["recent"] = tuple(Evaluation(**one) for one in values["recent"])
             values["window"] = tuple(values["window"])
+            values["watch"] = values["watch"] and structure(Memory, values["watch"], "watch")
             return State(**values), dict(found["files"])
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, SurdError) as error:
             raise SurdError(f"{path}: damaged, not the state of a checkpoint ({error})") from None
 
     def tensors(self, step: int) -> dict[str, Tensor]:

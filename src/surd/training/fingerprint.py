@@ -1,11 +1,11 @@
 """Fingerprints of a training: one short number of weights and optimiser state after every update, in hashes.jsonl.
 
-A tensor's hash is torch's own (`torch.hash_tensor`): the exclusive or of all its numbers, each widened to 64 bits. It
-is taken where the tensor is, in one pass at the speed of memory, and does not depend on threads or on any order of
-summation. It misses nothing that changes a single number, but two equal changes in one tensor cancel, and so does an
-exchange of two numbers: what it is for is to find the update at which two trainings part. Checkpoints have SHA-256.
+A tensor's hash is the sum of its bytes read as whole numbers, of 64 bits where that comes out even, modulo 2^64. It is
+taken where the tensor is, in one pass at the speed of memory, and does not depend on threads or on any order of
+summation. It misses nothing that changes a single number, but two opposite changes in one tensor cancel, and so does
+an exchange of two numbers: what it is for is to find the update at which two trainings part. Checkpoints have SHA-256.
 
-    {"step": 16, "hash": "0f3c…"}                       after every update
+    {"step": 16, "sum": "0f3c…"}                        after every update
     {"checkpoint": 16, "tensors": {"name": "81d2…"}}    when a checkpoint is written: every tensor by itself
 """
 
@@ -31,9 +31,16 @@ def hashes(tensors: Mapping[str, Tensor]) -> dict[str, str]:
         by_device.setdefault(tensor.device, []).append(name)
     found: dict[str, str] = {}
     for names in by_device.values():
-        numbers = torch.stack([torch.hash_tensor(tensors[name].detach()).view(torch.int64) for name in names])
+        numbers = torch.stack([_whole(tensors[name]).sum(dtype=torch.int64) for name in names])
         found |= {name: f"{number % 2**64:016x}" for name, number in zip(names, numbers.tolist(), strict=True)}
     return {name: found[name] for name in tensors}
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    """The bits of a tensor as whole numbers, the wider the fewer."""
+    row = tensor.detach().reshape(-1)
+    own = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}[row.element_size()]
+    return row.view(own if row.numel() * row.element_size() % 8 else torch.int64)
 
 
 def combined(hashes: Mapping[str, str]) -> str:
@@ -54,7 +61,7 @@ class Fingerprints:
 
     def update(self, step: int, tensors: Mapping[str, Tensor]) -> None:
         """The line of an update."""
-        self._write({"step": step, "hash": combined(hashes(tensors))})
+        self._write({"step": step, "sum": combined(hashes(tensors))})
 
     def checkpoint(self, step: int, tensors: Mapping[str, Tensor]) -> None:
         """The line of a checkpoint."""
@@ -66,7 +73,7 @@ class Fingerprints:
         checkpoints: dict[int, dict[str, str]] = {}
         for number, line in enumerate(read_bytes(self.path).splitlines(), 1):
             match _parsed(line):
-                case {"step": int(step), "hash": str(one)}:
+                case {"step": int(step), "sum": str(one)}:
                     steps[step] = one
                 case {"checkpoint": int(step), "tensors": dict(several)}:
                     checkpoints[step] = several

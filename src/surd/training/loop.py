@@ -15,7 +15,7 @@ from surd.measure.vitals import Alarm
 from surd.measure.watch import watch
 from surd.run import Run
 from surd.run.lock import held
-from surd.training.checkpoint import Evaluation, State, all_tensors
+from surd.training.checkpoint import Evaluation, State, all_tensors, random_tensors
 from surd.training.disk import refusals_told
 from surd.training.evaluate import Stop, Stopped, held_out_nll, never
 from surd.training.events import (
@@ -94,7 +94,14 @@ class _Loop:
         self.alarms: list[Alarm] = []
         every = self.training.watch_every
         self.watch = (
-            watch(session.model, session.optimizer, every=every, tell=self.alarms.append, start=state.step)
+            watch(
+                session.model,
+                session.optimizer,
+                every=every,
+                tell=self.alarms.append,
+                start=state.step,
+                memory=state.watch,
+            )
             if every
             else None
         )
@@ -262,10 +269,12 @@ class _Loop:
         self.state = replace(self.state, journal=self.journal.length)
 
     def _save(self) -> Iterator[Saved]:
-        self.state = replace(self.state, seconds=self.clock.spent())
+        memory = self.watch.memory if self.watch is not None else None
+        self.state = replace(self.state, seconds=self.clock.spent(), watch=memory)
         if self.saved is None or replace(self.saved, seconds=self.state.seconds) != self.state:
             session, checkpoints = self.session, self.session.checkpoints
-            self.fingerprints.checkpoint(self.state.step, all_tensors(session.model, session.optimizer))
+            tensors = all_tensors(session.model, session.optimizer) | random_tensors()
+            self.fingerprints.checkpoint(self.state.step, tensors)
             for path in (self.journal.path, self.fingerprints.path):  # on disk before the checkpoint that counts on it
                 flush(path)
             self.state = checkpoints.save(self.state, session.model, session.optimizer)

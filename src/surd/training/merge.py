@@ -10,6 +10,7 @@ from surd.errors import SurdError
 from surd.files import read_bytes, verify, write_atomic
 from surd.models.weights import set_weights
 from surd.run import Run, refuse_occupied
+from surd.run.unseen import note, unseen_by
 from surd.training.average import average
 from surd.training.checkpoint import Checkpoints
 from surd.training.origin import differences, record
@@ -59,6 +60,7 @@ def averaged(runs: Sequence[Run], out: Path, last: int | None = None, steps: Seq
     with Run.create(out, first.recipe.task, list(files), origin) as run:
         first.tokenizers.save(run.tokenizer_folder)
         write_atomic(run.recipe_file, read_bytes(first.recipe_file))
+        note(run, unseen_by(*runs))
         model = run.build_model()
         set_weights(model, average([part.file for part in parts]), name)
         run.save_model(model, {"step": step, "weights_of": name, "finished": True})

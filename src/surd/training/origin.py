@@ -8,13 +8,12 @@ from typing import Any
 from surd.data.survey import Survey
 from surd.data.text import TextSurvey
 from surd.errors import SurdError
-from surd.files import read_bytes, read_json
+from surd.files import read_bytes
 from surd.nn.special import UNK
 from surd.recipe import Draft, Recipe, about_text
 from surd.recipe.file import values
 from surd.recipe.table import Table, get, leaves
 from surd.run import Run
-from surd.run.folder import MODEL
 
 KEPT = ("task", "tokenizer", "model")
 """Tables of a recipe that the weights of a run were found with, and mean nothing without."""
@@ -45,9 +44,9 @@ class Source:
 
 def record(run: Run, weights: str) -> dict[str, Any]:
     """What is told of a run in the folder of one that has its weights, whose checksum is `weights`."""
-    about, model = run.about, read_json(run.folder / MODEL)
+    about = run.about
     told = {name: about.get(name) for name in ("task", "created", "data")}
-    found = {"run": run.folder.resolve().name, **told, "step": model.get("step"), "weights": weights}
+    found = {"run": run.folder.resolve().name, **told, "step": run.model_step(), "weights": weights}
     return found | ({"origin": about["origin"]} if "origin" in about else {})
 
 

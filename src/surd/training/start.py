@@ -1,5 +1,6 @@
 """Before the first update: from what was asked for to a plan, and from a plan to a run's folder that can be trained."""
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 from surd.data.corpus import DataSettings
 from surd.data.prepare import learn_tokenizers, prepare, survey
 from surd.data.prepare_text import learn_text_tokenizer, prepare_text, refuse_short
+from surd.data.progress import PROGRESS, Progress, digest_of
 from surd.data.survey import Survey
 from surd.data.text import HELD_OUT, TextSurvey, survey_text
 from surd.data.tokenizer import BPE, Characters, TokenizerPair, Unigram
@@ -15,10 +17,11 @@ from surd.device import default_device, default_precision
 from surd.errors import SurdError
 from surd.files import write_atomic
 from surd.optim.schedule import last_update
-from surd.part import structure
+from surd.part import structure, unstructure
 from surd.recipe import VOCABULARY_SIZES, Draft, Recipe, choose_task, derive, derive_text, with_steps, write
 from surd.run import Run, built_model, refuse_occupied
 from surd.run.folder import START
+from surd.run.unseen import in_both, look_for, note, unseen_by
 from surd.seed import seed_all
 from surd.training.evaluate import Stop, never
 from surd.training.events import Event, Preparing
@@ -104,15 +107,17 @@ def train_new(plan: Plan, out: Path, stop: Stop = never) -> Iterator[Event]:
     source = plan.source
     record = None if source is None else {"how": "from", "runs": [source.record]}
     with Run.create(out, recipe.task, names, record) as run:
-        yield Preparing(doing="the tokenizers")
-        tokenizers = learnt(plan)
-        tokenizers.save(run.tokenizer_folder)
+        left = [folder for folder in (run.folder, run.data_folder) if (folder / PROGRESS).is_file()]
+        yield Preparing(doing=f"the tokenizers{', with what a start that was killed has left' if left else ''}")
+        tokenizers = saved(plan, run)
         recipe = settled(fitted(recipe, tokenizers, reasons), reasons)
         yield Preparing(doing="the ids of all data")
         if isinstance(plan.survey, TextSurvey):
             prepare_text(recipe.data, tokenizers.target, plan.survey, run.data_folder)
         else:
-            prepare(recipe.data, tokenizers, plan.survey, run.data_folder)
+            prepared = prepare(recipe.data, tokenizers, plan.survey, run.data_folder)
+            unseen = look_for(prepared, tokenizers, recipe.tokenizer.symbols)
+            note(run, unseen if source is None else in_both(unseen, unseen_by(source.run)))
         write(recipe, run.recipe_file, reasons, plan.draft.comments)
         yield Preparing(doing="a short calibration of the time an update takes here")
         costs = _calibrated(run)
@@ -121,7 +126,25 @@ def train_new(plan: Plan, out: Path, stop: Stop = never) -> Iterator[Event]:
             write(recipe, run.recipe_file, reasons | more, plan.draft.comments)
         if source is not None:
             write_atomic(run.folder / START, source.weights)
+        for folder in (run.folder, run.data_folder):  # from here on, --resume goes on
+            (folder / PROGRESS).unlink(missing_ok=True)
     yield from train(Run(out), stop, costs)
+
+
+def saved(plan: Plan, run: Run) -> TokenizerPair:
+    """The tokenizers in the folder of a run: new ones, unless a kill has left those of the same text there."""
+    progress = Progress(run.folder, [unstructure(plan.recipe.tokenizer), plan.fit, digest_of(plan.survey.sample)])
+    kinds = plan.recipe.tokenizer
+    subwords = isinstance(kinds.target, BPE | Unigram) and isinstance(kinds.source, BPE | Unigram)
+    slow = subwords and plan.source is None  # only these are learnt from the sample alone, and take long
+    if slow and progress.noted:
+        return run.tokenizers
+    shutil.rmtree(run.tokenizer_folder, ignore_errors=True)
+    tokenizers = learnt(plan)
+    tokenizers.save(run.tokenizer_folder)
+    if slow:
+        progress.note(None)
+    return tokenizers
 
 
 def learnt(plan: Plan) -> TokenizerPair:

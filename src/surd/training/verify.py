@@ -51,10 +51,11 @@ def _replayed(run: Run) -> Verified:
         )
     older, newer = steps[-2:]
     stored = session.checkpoints.tensors(newer)  # before anything is computed: its files may be damaged
-    by_step, by_checkpoint = Fingerprints(run.folder).read()
+    by_step, by_checkpoint = _told(run, older, newer)
     state = session.checkpoints.restore(older, session.model, session.optimizer)
     notes = session.notes(state)
-    first = _other_tensor(hashes(all_tensors(session.model, session.optimizer)), by_checkpoint.get(older))
+    begun = hashes(all_tensors(session.model, session.optimizer) | random_tensors())
+    first = _other_tensor(begun, by_checkpoint.get(older))
     differs = f"update {older:,}: the checkpoint is not what was trained, first in {first}" if first else ""
     parted = 0
     updates = session.updates(state)
@@ -63,7 +64,7 @@ def _replayed(run: Run) -> Verified:
             break
         session.step(step, next(updates))
         now = combined(hashes(all_tensors(session.model, session.optimizer)))
-        if not parted and now != by_step.get(step):
+        if not parted and now != by_step[step]:
             parted = step
     if not differs:
         found = all_tensors(session.model, session.optimizer) | random_tensors()
@@ -74,6 +75,24 @@ def _replayed(run: Run) -> Verified:
         elif first:
             differs = f"update {newer:,}: the checkpoint is not what was trained, first in {first}"
     return Verified(older=older, newer=newer, tensors=len(stored), differs=differs, notes=notes)
+
+
+def _told(run: Run, older: int, newer: int) -> tuple[dict[int, str], dict[int, dict[str, str]]]:
+    """What the training has told of itself; refused where that lacks an update between the two checkpoints."""
+    fingerprints = Fingerprints(run.folder)
+    way_out = (
+        "so there is nothing to compare these updates with. Restore it from a copy; "
+        f"or go on with: surd train --resume {run.folder}, and verify the checkpoints that come"
+    )
+    if not fingerprints.path.exists():
+        raise SurdError(f"{fingerprints.path}: missing, {way_out}")
+    by_step, by_checkpoint = fingerprints.read()
+    if missing := [step for step in range(older + 1, newer + 1) if step not in by_step]:
+        raise SurdError(
+            f"{fingerprints.path}: has no hash of {len(missing):,} of the updates {older + 1:,} to {newer:,} "
+            f"(first of {missing[0]:,}), {way_out}"
+        )
+    return by_step, by_checkpoint
 
 
 def first_difference(expected: dict[str, Tensor], found: dict[str, Tensor]) -> str:
