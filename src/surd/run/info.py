@@ -141,7 +141,9 @@ def _scores(run: Run) -> tuple[tuple[Score, ...], str]:
     found = read_json(path)
     try:
         names = [field.name for field in fields(Score)]
-        told = [{name: one[name] for name in names} | {"value": float(one["value"])} for one in found["scores"]]
+        told: list[dict[str, Any]] = [
+            {name: one[name] for name in names} | {"value": float(one["value"])} for one in found["scores"]
+        ]
         return tuple(Score(**one) for one in told), str(found["basis"])
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise SurdError(f"{path}: damaged, not the scores of a run ({error!r})") from None
