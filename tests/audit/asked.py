@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
+from torch import Tensor, nn
+
 from surd.audit.declared import NOTHING, Declared
 from surd.audit.finding import Finding
 from surd.audit.judge import Report, judge
 from surd.audit.subject import of_module
 from surd.measure.inputs import Inputs
-from torch import Tensor, nn
 
 
 def asked(

@@ -6,8 +6,20 @@ import torch.nn.functional as F
 import transformers
 from audit.asked import asked, found, silent
 from measure import constructions
-from measure.faults import D_K, D_MODEL, FAULTS, HEADS, HEALTHY, WRITINGS, Attention, Language
-from measure.faults import by_product, by_query_and_default, merge, split
+from measure.faults import (
+    D_K,
+    D_MODEL,
+    FAULTS,
+    HEADS,
+    HEALTHY,
+    WRITINGS,
+    Attention,
+    Language,
+    by_product,
+    by_query_and_default,
+    merge,
+    split,
+)
 from torch import Tensor, nn
 
 from surd.audit.declared import Declared, Stated

@@ -68,9 +68,7 @@ def _evaluated(loss: Loss, output: Any) -> Tensor:
         value = loss(output)
     except Exception as error:
         shapes = ", ".join(str(tuple(x.shape)) for x in tensors(output))
-        raise SurdError(
-            f"the loss raised {raised(error)}. It was given what the model returns: {shapes}"
-        ) from error
+        raise SurdError(f"the loss raised {raised(error)}. It was given what the model returns: {shapes}") from error
     if not isinstance(value, Tensor) or value.numel() != 1:
         raise SurdError(f"the loss returned {_shape(value)}; expected a tensor with one number")
     return value

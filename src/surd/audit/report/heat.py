@@ -72,7 +72,9 @@ def shortened(sites: Sequence[str]) -> list[str]:
     paths = [site.split(":")[0].split(".") for site in sites]
     roles = [site.partition(":")[2] for site in sites]
     common = 0
-    while len(sites) > 1 and all(len(path) > common + 1 and path[: common + 1] == paths[0][: common + 1] for path in paths):
+    while len(sites) > 1 and all(
+        len(path) > common + 1 and path[: common + 1] == paths[0][: common + 1] for path in paths
+    ):
         common += 1
     labels = [".".join(path[common:]) or site for path, site in zip(paths, sites, strict=True)]
     return labels if len(set(roles)) == 1 and len(set(labels)) == len(labels) else list(sites)
