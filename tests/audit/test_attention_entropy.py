@@ -28,7 +28,7 @@ def seeded() -> None:
 
 
 class Flat(nn.Module):
-    """Functions and raw parameters, by the fused kernel or written out; `sizes` multiply queries and keys of a layer."""
+    """Functions and raw parameters, fused kernel or written out; `sizes` multiply queries and keys of a layer."""
 
     def __init__(self, sizes: tuple[float, ...], fused: bool = True, heads: tuple[int, ...] = tuple(range(HEADS))):
         super().__init__()
@@ -44,10 +44,7 @@ class Flat(nn.Module):
         for packed in self.packed:
             mixed = F.linear(F.layer_norm(x, (D_MODEL,)), packed.flatten(0, 2))
             q, k, v = mixed.unflatten(-1, (3, HEADS, D_K)).permute(2, 0, 3, 1, 4)
-            if self.fused:
-                y = F.scaled_dot_product_attention(q, k, v)
-            else:
-                y = (q @ k.mT * HEALTHY).softmax(-1) @ v
+            y = F.scaled_dot_product_attention(q, k, v) if self.fused else (q @ k.mT * HEALTHY).softmax(-1) @ v
             x = x + y.transpose(1, 2).flatten(2)
         return x
 
@@ -205,7 +202,9 @@ def test_late_layers_that_have_grown():
     """Three times the queries and three times the keys of one layer: nine times σ_max(W_q W_kᵀ)."""
     for model in (Flat((1.0, 1.0, 3.0)), Flat((1.0, 1.0, 3.0), fused=False)):
         packed = [part.detach().double() for part in model.packed]
-        norms = [max(torch.linalg.matrix_norm(q.mT @ k, 2).item() for q, k in zip(*part[:2])) for part in packed]
+        norms = [
+            max(torch.linalg.matrix_norm(q.mT @ k, 2).item() for q, k in zip(*part[:2], strict=True)) for part in packed
+        ]
         finding = found(model, GROWTH, inputs=TOKENS, trained=True)
         assert finding.measured == pytest.approx(norms[2] / (sum(norms[:2]) / 2), rel=1e-3)
         assert finding.measured == pytest.approx(9, rel=0.1)

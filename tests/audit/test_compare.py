@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from surd.api import check
 from surd.audit.finding import Finding, Severity
 from surd.audit.judge import Report
+from surd.audit.states import MORE
 from surd.errors import SurdError
 
 WIDTH, HEADS, DEPTH, VOCABULARY = 64, 4, 2, 500
@@ -293,8 +294,12 @@ def test_a_table_that_resizing_replaces_by_a_plain_one_is_found() -> None:
 
     model.resize_token_embeddings = resize.__get__(model)
     before = deepcopy(model.state_dict())
-    found = only(check(model, against="resized"), "embedding-scale")
-    assert (found.measured, found.expected) == (pytest.approx(1.0, rel=0.01), pytest.approx(8.0, rel=0.01))
+    lost, drawn = check(model, against="resized").failing
+    assert (lost.rule, lost.measured, lost.expected) == ("embedding-scale", pytest.approx(1.0), pytest.approx(8.0))
+    old, new = VOCABULARY * 0.02**2, MORE * 1.0**2
+    std = math.sqrt((old + new) / (VOCABULARY + MORE))
+    assert (drawn.rule, drawn.site) == ("init-std", "transformer.wte.weight")
+    assert drawn.measured == pytest.approx(std, rel=0.1), "new rows are N(0, 1)"
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
 
 

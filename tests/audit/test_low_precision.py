@@ -1,4 +1,4 @@
-"""Half precision: how near numbers come to the end of float16, angles of positions, rounded constants, coarse losses."""
+"""Half precision: how near numbers come to float16's end, angles of positions, rounded constants, coarse losses."""
 
 from math import sqrt
 

@@ -1,4 +1,4 @@
-"""Folders of Hugging Face's library: built, loaded or read; never fetched, never run; whatever is wrong is one message."""
+"""Folders of Hugging Face's library: built, loaded or read; never fetched, never run; each fault is one message."""
 
 import json
 import socket

@@ -64,7 +64,7 @@ def compared(
     weights, odd = matched(stored(mine.weights), stored(theirs.weights))
     sides = _sides(mine, theirs, same_inputs, weights)
     fixed, moving, skipped = ([], [], []) if static else _observed(sides)
-    skipped += [Skipped(rule="init-std", site=sides.by, reason=left) for left in odd]
+    skipped += _alone("init-std", sides.by, odd)
     kept = [pair for pair in (*fixed, *weights, *moving) if wanted(pair[0].rule)]
     seen = [pair for pair in kept if pair[0].value is not None and pair[1].value is not None]
     skipped += [_blind(pair, sides.by) for pair in kept if pair[0].value is None or pair[1].value is None]
@@ -103,8 +103,13 @@ def _observed(sides: Sides) -> tuple[list[Pair], list[Pair], list[Skipped]]:
         moving, more = matched(sizes(sides.mine), sizes(sides.theirs))
     except Unobserved as reason:
         return [], [], [Skipped(rule=name, reason=str(reason)) for name in ("attention-scale", "embedding-scale")]
-    skipped = [Skipped(rule="attention-scale", site=sides.by, reason=left) for left in odd]
-    return fixed, moving, skipped + [Skipped(rule="residual-growth", site=sides.by, reason=left) for left in more]
+    return fixed, moving, [*_alone("attention-scale", sides.by, odd), *_alone("residual-growth", sides.by, more)]
+
+
+def _alone(rule: str, by: str, left: Sequence[str]) -> list[Skipped]:
+    """Two models of unlike make have much without a counterpart: one line says how much, and names the first."""
+    also = f"; and {len(left) - 1} more kinds" if len(left) > 1 else ""
+    return [Skipped(rule=rule, site=by, reason=f"{left[0]}{also}")] if left else []
 
 
 def _blind(pair: Pair, by: str) -> Skipped:
@@ -139,6 +144,8 @@ def _severity(sides: Sides, pair: Pair) -> Severity | None:
     """Of a size that differs; None where it does not."""
     ratio = _ratio(*_numbers(pair))
     at_site = ":" in pair[0].site
+    if pair[0].kind != pair[1].kind and not at_site:  # a table with more rows: the new ones were drawn
+        return None if threshold(NAME, "drawn").holds(ratio) else Severity.WARNING
     if sides.same_weights and (sides.same_inputs or not at_site):
         return None if sides.exact.holds(ratio) else Severity.FAULT
     untrained = not sides.mine.trained and not sides.theirs.trained
@@ -178,11 +185,11 @@ def _finding(sides: Sides, pair: Pair, severity: Severity) -> Finding:
     one, other = pair
     assert one.value is not None and other.value is not None, "what has no value is skipped"
     ratio = _ratio(*_numbers(pair))
-    times = f", {ratio:.4g} times" if 0 < abs(ratio) < inf and not isinstance(one.value, bool) else ""
+    times = f", {ratio:.4g} times" if 0 < abs(ratio) < inf and not isinstance(one.value, bool | str) else ""
     there = "" if other.site == one.site else f" ({other.site})"
     why = {
         Severity.NOTE: "; what follows from it is as large in both, so the rest stands in the weights",
-        Severity.FAULT: "; the weights are the same" if one.size else "",
+        Severity.FAULT: "; the weights are the same" if one.size and ":" in one.site else "",
     }
     moved = one.size and severity is Severity.NOTE
     return Finding(
@@ -192,9 +199,9 @@ def _finding(sides: Sides, pair: Pair, severity: Severity) -> Finding:
         measured=_told(one.value),
         expected=_told(other.value),
         source=sides.by,
-        message=f"{one.quantity} is {number(_told(one.value))} here and {number(_told(other.value))} in "
+        message=f"{one.quantity}: {number(_told(one.value))} here, {number(_told(other.value))} in "
         f"{sides.by}{there}{times}{'' if moved or one.rule == 'parameter-count' else why.get(severity, '')}",
-        mend=_mend(sides, pair, moved),
+        mend=_mend(sides, pair, severity),
         file=one.file,
         line=one.line,
         rule=one.rule,
@@ -202,8 +209,11 @@ def _finding(sides: Sides, pair: Pair, severity: Severity) -> Finding:
     )
 
 
-def _mend(sides: Sides, pair: Pair, moved: bool) -> str:
+def _mend(sides: Sides, pair: Pair, severity: Severity) -> str:
     one, other = pair
+    moved = one.size and severity is Severity.NOTE
+    if one.rule == "parameter-count" and severity is Severity.NOTE:
+        return "nothing: the vocabularies differ"
     if one.size and ":" not in one.site and not moved:
         return f"copy it from {sides.by} as it is there, or draw it in the same way"
     if moved:

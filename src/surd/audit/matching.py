@@ -6,12 +6,13 @@ from surd.audit.scales import Scale
 
 Pair = tuple[Scale, Scale]
 Key = tuple[str, str, str]
+Kinds = dict[Key, list[tuple[int, Scale]]]
 
 
 def matched(mine: Iterable[Scale], theirs: Iterable[Scale]) -> tuple[list[Pair], list[str]]:
     """Pairs of the same scale, in the order of the first model; and in words what has no counterpart."""
     first, second = _by_kind(mine), _by_kind(theirs)
-    pairs: list[tuple[int, Pair]] = []
+    pairs = _resized(first, second)
     alone: list[str] = []
     for key in dict.fromkeys((*first, *second)):
         here, there = first.get(key, []), second.get(key, [])
@@ -26,12 +27,26 @@ def matched(mine: Iterable[Scale], theirs: Iterable[Scale]) -> tuple[list[Pair],
     return [pair for _, pair in sorted(pairs, key=lambda found: found[0])], alone
 
 
-def _by_kind(scales: Iterable[Scale]) -> dict[Key, list[tuple[int, Scale]]]:
+def _by_kind(scales: Iterable[Scale]) -> Kinds:
     """Each scale with its turn."""
-    found: dict[Key, list[tuple[int, Scale]]] = {}
+    found: Kinds = {}
     for turn, one in enumerate(scales):
         found.setdefault((one.rule, one.quantity, one.kind), []).append((turn, one))
     return found
+
+
+def _resized(first: Kinds, second: Kinds) -> list[tuple[int, Pair]]:
+    """What has one name and two shapes, as a table whose vocabulary grew; taken out of both."""
+    other = {(key[:2], one.site): (key, one) for key, found in second.items() for _, one in found}
+    pairs: list[tuple[int, Pair]] = []
+    for key, found in first.items():
+        for turn, one in list(found):
+            there, answer = other.get((key[:2], one.site), (key, one))
+            if there != key:
+                pairs.append((turn, (one, answer)))
+                found.remove((turn, one))
+                second[there] = [pair for pair in second[there] if pair[1] is not answer]
+    return pairs
 
 
 def _left(here: Sequence[tuple[int, Scale]], there: Sequence[tuple[int, Scale]], common: set[str]) -> str:

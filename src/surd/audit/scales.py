@@ -152,7 +152,7 @@ def stored(weights: Weights) -> Iterator[Scale]:
     """Of the weights alone: how many different numbers there are, and how large each matrix and each vector is."""
     unique = distinct(weights)
     count = sum(weights.shape(name).numel() for name in unique)
-    yield Scale(rule="parameter-count", quantity="different numbers", site="the model", value=count)
+    yield Scale(rule="parameter-count", quantity="distinct parameters", site="the model", value=count)
     for name in unique:
         if not weights.dtype(name).is_floating_point or weights.dtype(name).itemsize < 2:
             continue

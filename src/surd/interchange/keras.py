@@ -54,7 +54,8 @@ def live(model: Any, inputs: Any, loss: Any, trained: bool | None, name: str = "
             "inputs, or give it as --batch FILE.safetensors"
         )
     said = NOTHING if loss is not None else PROBABLE
-    if not all(layer.built for layer in (model, *model._flatten_layers(include_self=False))):
+    layers: Any = model
+    if not all(layer.built for layer in layers._flatten_layers(include_self=True)):
         _build(model, given, name or str(model.name))
     return of_module(Named(model), given, loss, said, trained, name or str(model.name))
 

@@ -80,7 +80,7 @@ def _plain(evidence: Evidence, site: Attention, name: str, tolerance: Threshold)
 
 
 def _normalised(evidence: Evidence, site: Attention, tolerance: Threshold) -> Iterator[Finding | Skipped]:
-    """Behind a norm of query and key only a declared factor means anything; else the logits are judged, at the start."""
+    """Behind norms of query and key only a declared factor means anything; else logits are judged, at the start."""
     if evidence.trained:
         yield Skipped(site=site.name, reason="query and key are normalised, and training has moved their gains")
         return
