@@ -16,6 +16,7 @@ from surd.audit.baseline import without_known, write_baseline
 from surd.audit.finding import Finding, Severity, Skipped
 from surd.audit.judge import Report
 from surd.audit.report.github import annotations
+from surd.audit.report.heat import shortened
 from surd.audit.report.page import page
 from surd.audit.report.record import SCHEMA, as_json
 from surd.audit.report.rule_page import rule_page
@@ -198,6 +199,34 @@ def test_a_page_is_whole_and_asks_nothing_of_a_network(report: Report, healthy: 
 def test_a_page_escapes_what_a_model_is_called() -> None:
     text = page(strange())
     assert "<script>alert" not in text and "a &lt;model&gt;" in text and "none &amp; nothing" in text
+
+
+def test_what_is_declared_needs_no_mend() -> None:
+    for told in (table, page, annotations):
+        assert "a: b, c" in told(strange()) and "a: b, c" not in told(strange(severity=Severity.DECLARED))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (None, None, "expected 2"),
+        (1.0, 3.0, "expected 2 (1 to 3)"),
+        (float("-inf"), 3.0, "expected 2 (at most 3)"),
+        (1.0, float("inf"), "expected 2 (at least 1)"),
+        (None, float("inf"), "expected 2"),
+    ],
+)
+def test_a_range_without_an_end_is_told_in_words(low: float | None, high: float | None, words: str) -> None:
+    text = table(strange(expected=2.0, low=low, high=high))
+    assert f"{words}\n" in text
+
+
+def test_rows_of_a_heat_map_are_called_by_what_tells_them_apart() -> None:
+    assert shortened(["model.h.0.attn:score", "model.h.1.attn:score"]) == ["0", "1"]
+    both = ["encoder.block.0.attn:score", "decoder.block.0.attn:score", "decoder.block.0.cross:cross score"]
+    assert shortened(both) == ["encoder", "decoder.attn", "decoder.cross"]
+    assert shortened(["a:score", "a:cross score"]) == ["a:score", "a:cross score"]
+    assert shortened(["layer.attn:score"]) == ["layer"]
 
 
 # Baselines.

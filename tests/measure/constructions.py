@@ -1,5 +1,8 @@
 """Attentions as they are found in the wild: right ones, that look wrong to whoever reads arguments or names."""
 
+import math
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from measure.faults import D_K, D_MODEL, HEADS, HEALTHY, Attention, by_product, merge, split
@@ -167,12 +170,45 @@ class Sideways(Attention):
         return self.output(merge(scores.softmax(-2) @ split(self.value(x))))
 
 
+def quotient(scores: Tensor) -> Tensor:
+    exps = scores.exp()
+    return exps / exps.sum(-1, keepdim=True)
+
+
+def reciprocal_in_place(scores: Tensor) -> Tensor:
+    exps = (scores - scores.amax(-1, keepdim=True)).exp_()
+    return exps * (1 / (exps.sum(-1, keepdim=True) + 1e-9))
+
+
+def masked_afterwards(scores: Tensor) -> Tensor:
+    exps = torch.exp(scores - scores.detach().max()) * torch.ones_like(scores).tril()
+    exps /= exps.sum(-1, keepdim=True)
+    return exps
+
+
+def of_base_two(scores: Tensor) -> Tensor:
+    powers = torch.exp2(scores / math.log(2))
+    return powers / powers.sum(-1, keepdim=True)
+
+
+def from_logsumexp(scores: Tensor) -> Tensor:
+    return (scores - scores.logsumexp(-1, keepdim=True)).exp()
+
+
+def from_log_softmax(scores: Tensor) -> Tensor:
+    return scores.log_softmax(-1).exp()
+
+
 class ByHand(Attention):
-    """exp over sum of exp, without a softmax."""
+    """exp over sum of exp, without a softmax of torch's."""
+
+    def __init__(self, softmax: Callable[[Tensor], Tensor] = quotient):
+        super().__init__()
+        self.softmax = softmax
 
     def forward(self, x: Tensor) -> Tensor:
-        exps = (split(self.query(x)) @ split(self.key(x)).mT * HEALTHY).exp()
-        return self.output(merge(exps / exps.sum(-1, keepdim=True) @ split(self.value(x))))
+        weights = self.softmax(split(self.query(x)) @ split(self.key(x)).mT * HEALTHY)
+        return self.output(merge(weights @ split(self.value(x))))
 
 
 class Kernel(torch.autograd.Function):

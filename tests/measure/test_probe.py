@@ -82,6 +82,12 @@ PLAIN: dict[str, Callable[[], nn.Module]] = {
     "reentrant checkpoint": lambda: built.Checkpointed(reentrant=True),
     "kernel, no second derivative": built.Opaque,
     "softmax over queries": built.Sideways,
+    "exp over sum": built.ByHand,
+    "exp times reciprocal, in place": lambda: built.ByHand(built.reciprocal_in_place),
+    "exp masked by a product": lambda: built.ByHand(built.masked_afterwards),
+    "powers of two": lambda: built.ByHand(built.of_base_two),
+    "exp of a difference from logsumexp": lambda: built.ByHand(built.from_logsumexp),
+    "exp of log_softmax": lambda: built.ByHand(built.from_log_softmax),
 }
 
 

@@ -36,11 +36,6 @@ def reasons(model: nn.Module) -> str:
     return " ".join(unseen.reason for unseen in trace.unseen)
 
 
-def test_a_softmax_by_hand_is_found_and_not_judged() -> None:
-    found = reasons(Language(built.ByHand()))
-    assert "no softmax that torch knows" in found and "constructions.py:" in found
-
-
 def test_recurrence_mixes_without_attention() -> None:
     class Recurrent(nn.Module):
         def __init__(self):

@@ -105,11 +105,18 @@ class Evidence:
         return max(counts, key=lambda dtype: counts[dtype]) if counts else torch.float32
 
     @cached_property
-    def attended(self) -> tuple[Attention, ...]:
-        """Every attention of the probe; the report shows what the softmax of each of their heads does."""
-        shown = [one for one in self.trace.attention if one.softmax is not None]
-        self.shared["heads"] = tuple(Heads(site=one.name, values=head_values(one)) for one in shown)
+    def attention(self) -> tuple[Attention, ...]:
+        """Every attention of the probe; a model that mixes positions by what was not seen is not judged healthy."""
+        if not self.trace.attention:
+            raise Unobserved("; ".join(f"{one.what}: {one.reason}" for one in self.trace.unseen) or "no attention")
         return self.trace.attention
+
+    @cached_property
+    def attended(self) -> tuple[Attention, ...]:
+        """The same; the report shows what the softmax of each of their heads does."""
+        shown = [one for one in self.attention if one.softmax is not None]
+        self.shared["heads"] = tuple(Heads(site=one.name, values=head_values(one)) for one in shown)
+        return self.attention
 
     @cached_property
     def head(self) -> Head:

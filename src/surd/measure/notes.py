@@ -1,6 +1,6 @@
 """Notes on a forward: which calls of torch are projections, products, softmaxes, look-ups, norms or residual sums."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from surd.measure.graph import (
     comes_from,
     parents,
     place_after,
+    place_before,
     place_of,
     place_of_result,
     walk_back,
@@ -24,6 +25,11 @@ from surd.measure.heads import read_rows
 from surd.measure.naming import Names, Where
 from surd.measure.products import CONVOLUTIONS, contracted, factors
 from surd.measure.sites import Role, Site
+
+STEPS = 12
+"""How many nodes are walked from a quotient to the exponential."""
+ROUNDED = 0.02
+"""How far a sum of half-precision weights may be from 1."""
 
 
 class Notes:
@@ -52,6 +58,8 @@ class Notes:
         self.opaque: list[tuple[Where, str]] = []
         self._makers: dict[Node, str] = {}
         self._weights: dict[Node, tuple[Place, Softmax]] = {}
+        self._exponents: dict[Node, Place] = {}
+        """What exp was called with, by the node of what it returned."""
         self._turn = 0
 
     @property
@@ -146,7 +154,37 @@ class Notes:
     def softmax(self, out: Tensor, input: Tensor, dim: int | None = None, *_: Any, **__: Any) -> None:
         """Over anything; whether products lie behind it is asked later. The parameters are torch's."""
         values, axis = input.detach(), (-1 if dim is None else dim) % out.dim()
-        scores = self._see_scores(values, place_of(input), axis)
+        self._softmax(out, values, place_of(input), axis)
+
+    def exponential(self, out: Tensor, exponent: Tensor | None = None) -> None:
+        """A softmax that is written by hand has one; behind a subtraction of the row's logsumexp it is all of it.
+
+        `exponent` is the natural one, where another is at hand.
+        """
+        after = place_of(out)
+        if after is not None and out.dim() > 2 and after.node.name().startswith("Exp"):
+            told = place_before(after.node) if exponent is None else place_of(exponent)
+            assert told is not None, "the exponential has a gradient"
+            self._exponents[after.node] = told
+            self.quotient(out)
+
+    def quotient(self, out: Tensor) -> None:
+        """What a softmax by hand ends with: exponentials whose rows add up to 1."""
+        after = place_of(out)
+        if not self._exponents or after is None or after.node in self._weights or out.dim() < 3:
+            return
+        exponent = next(
+            (self._exponents[node] for node in _multiplied_back(after.node) if node in self._exponents), None
+        )
+        if exponent is None or exponent.shape != out.shape:
+            return
+        weights = out.detach()
+        axis = next((axis for axis in reversed(range(out.dim())) if adds_up(weights, axis)), None)
+        if axis is not None:
+            self._softmax(out, weights.double().log(), exponent, axis)
+
+    def _softmax(self, out: Tensor, values: Tensor, exponent: Place | None, axis: int) -> None:
+        scores = self._see_scores(values, exponent, axis)
         call = Softmax(where=self.names.here(), scores=scores, values=values, axis=axis)
         self.attention.append(call)
         if (after := place_of(out)) is not None:
@@ -299,6 +337,28 @@ def _multiplied(node: Node) -> Node | None:
         found = found or source.name().startswith(("Mul", "Div"))
         source = behind[0]
     return source if found else None
+
+
+def _multiplied_back(node: Node) -> Iterator[Node]:
+    """Itself and what it is a multiple of, up to masks: of a division the numerator, of a product either side."""
+    queue = [node]
+    for _ in range(STEPS):
+        if not queue:
+            return
+        node = queue.pop(0)
+        yield node
+        if node.name().startswith(("Div", "Mul", "Where", "MaskedFill", *LAYOUTS)):
+            behind = [parent for parent, _ in node.next_functions]
+            queue += [one for one in (behind[:1] if node.name().startswith("Div") else behind) if one is not None]
+
+
+def adds_up(weights: Tensor, axis: int) -> bool:
+    """Whether sums over an axis are 1, or 0 where all is hidden."""
+    if weights.shape[axis] < 2:
+        return False
+    sums = weights.sum(axis, dtype=torch.float32)
+    close = (sums - 1).abs() < ROUNDED
+    return bool(close.any()) and bool((close | (sums == 0)).all())
 
 
 def tells_tokens(ids: Tensor, given: Sequence[Tensor]) -> bool:

@@ -1,5 +1,6 @@
 """The tap: hears every call of torch in a forward, also where code or settings would hide it, and takes notes."""
 
+import math
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
@@ -24,6 +25,19 @@ NORMS = ("layer_norm", "rms_norm", "group_norm", "batch_norm", "instance_norm", 
 SOFTMAXES = ("softmax", "_softmax", "_safe_softmax", "special_softmax")
 LOSSES = ("cross_entropy", "log_softmax", "special_log_softmax")
 LOOK_UPS = ("embedding", "index_select", "__getitem__")
+EXPONENTIALS = ("exp", "exp_", "exp2")
+QUOTIENTS = (
+    "div",
+    "true_divide",
+    "divide",
+    "div_",
+    "__truediv__",
+    "__itruediv__",
+    "mul",
+    "__mul__",
+    "__rmul__",
+    "mul_",
+)
 ADDITIONS = ("add", "add_", "__add__", "__iadd__", "__radd__")
 FUSED = "scaled_dot_product_attention"
 MULTI_HEAD = "multi_head_attention_forward"
@@ -106,6 +120,10 @@ class Tap(TorchFunctionMode):
             self.notes.product(name, out, args, kwargs)
         elif name in SOFTMAXES:
             self.notes.softmax(out, *args, **kwargs)
+        elif name in EXPONENTIALS and operands:
+            self.notes.exponential(out, operands[0] * math.log(2) if name == "exp2" else None)
+        elif name in QUOTIENTS:
+            self.notes.quotient(out)
         elif name in LOOK_UPS:
             self.notes.look_up(name, out, operands)
         elif name.removeprefix("native_") in NORMS and operands:

@@ -2,7 +2,7 @@
 
 from surd.audit.finding import Finding, Severity
 from surd.audit.judge import Report
-from surd.audit.report.words import beneath, number, places, verdict
+from surd.audit.report.words import beneath, mend, number, places, verdict
 
 COMMANDS = {
     Severity.FAULT: "error",
@@ -21,10 +21,11 @@ def _annotation(finding: Finding) -> str:
     properties = {"title": f"{finding.rule}: {places(finding)}"}
     if finding.file:
         properties = {"file": beneath(finding.file), "line": str(finding.line)} | properties
-    told = ",".join(f"{name}={_escaped(value, ':,')}" for name, value in properties.items())
+    head = ",".join(f"{name}={_escaped(value, ':,')}" for name, value in properties.items())
     follow = "".join(f"\nso {one.rule}: {one.quantity} {number(one.measured)}" for one in finding.consequences)
-    text = f"{finding.message}.\nmend: {finding.mend}{follow}"
-    return f"::{COMMANDS[finding.severity]} {told}::{_escaped(text)}"
+    told = f"\nmend: {what}" if (what := mend(finding)) else ""
+    text = f"{finding.message}.{told}{follow}"
+    return f"::{COMMANDS[finding.severity]} {head}::{_escaped(text)}"
 
 
 def _escaped(text: str, further: str = "") -> str:

@@ -24,7 +24,7 @@ def heat_maps(heads: Sequence[Heads]) -> str:
 def _map(name: str, heads: Sequence[Heads]) -> str:
     if not heads:
         return ""
-    meaning = SHOWN[name][2]
+    best, worst, meaning = SHOWN[name]
     short = shortened([one.site for one in heads])
     rows = "".join(
         f'<tr><th scope="row" title="{escape(one.site)}">{escape(label)}</th>{_cells(name, one, not number)}</tr>\n'
@@ -33,9 +33,10 @@ def _map(name: str, heads: Sequence[Heads]) -> str:
     columns = max(len(one.values[name]) for one in heads)
     return (
         f"<figure><figcaption>{escape(name)}</figcaption>"
-        f'<div class="wide"><table class="heat" style="--columns:{columns}"><tbody>\n{rows}</tbody></table></div>'
-        f'<p class="readout faint" aria-live="polite">{escape(meaning)}</p>'
-        f"<details><summary>its numbers</summary>{_numbers(name, heads, columns)}</details></figure>\n"
+        f'<div class="wide"><table class="heat" style="--columns:{columns};--label:{max(map(len, short))}">'
+        f"<tbody>\n{rows}</tbody></table></div>"
+        f'<p class="readout faint" aria-live="polite">{escape(meaning)}; pale at {best:g}, red at {worst:g}</p>'
+        f"<details><summary>its numbers</summary>{_numbers(name, heads, short, columns)}</details></figure>\n"
     )
 
 
@@ -51,11 +52,12 @@ def _cells(name: str, one: Heads, first: bool) -> str:
     return "".join(cells)
 
 
-def _numbers(name: str, heads: Sequence[Heads], columns: int) -> str:
+def _numbers(name: str, heads: Sequence[Heads], labels: Sequence[str], columns: int) -> str:
     top = "".join(f"<th>{head}</th>" for head in range(columns))
     rows = "".join(
-        f"<tr><td>{escape(one.site)}</td>{''.join(f'<td>{_number(value)}</td>' for value in one.values[name])}</tr>\n"
-        for one in heads
+        f'<tr><td title="{escape(one.site)}">{escape(label)}</td>'
+        f"{''.join(f'<td>{_number(value)}</td>' for value in one.values[name])}</tr>\n"
+        for one, label in zip(heads, labels, strict=True)
     )
     return (
         f'<div class="wide" tabindex="0"><table><thead><tr><th>head</th>{top}</tr></thead>'
@@ -68,13 +70,15 @@ def _number(value: float) -> str:
 
 
 def shortened(sites: Sequence[str]) -> list[str]:
-    """Sites without the parts of their paths, and the role, that all share."""
+    """Sites without what all those of one stack, such as the encoder, have in common; whole where that is ambiguous."""
     paths = [site.split(":")[0].split(".") for site in sites]
-    roles = [site.partition(":")[2] for site in sites]
-    common = 0
-    while len(sites) > 1 and all(
-        len(path) > common + 1 and path[: common + 1] == paths[0][: common + 1] for path in paths
-    ):
-        common += 1
-    labels = [".".join(path[common:]) or site for path, site in zip(paths, sites, strict=True)]
-    return labels if len(set(roles)) == 1 and len(set(labels)) == len(labels) else list(sites)
+    while len(sites) > 1 and all(len(path) > 1 and path[0] == paths[0][0] for path in paths):
+        paths = [path[1:] for path in paths]
+    labels = [".".join([*path[:1], *_varying(path, paths)]) for path in paths]
+    return labels if all(labels) and len(set(labels)) == len(labels) else list(sites)
+
+
+def _varying(path: Sequence[str], paths: Sequence[Sequence[str]]) -> list[str]:
+    """The further parts of a path in which those that begin like it, and are as long, differ."""
+    alike = [other for other in paths if other[0] == path[0] and len(other) == len(path)]
+    return [part for place, part in enumerate(path[1:], 1) if len({other[place] for other in alike}) > 1]

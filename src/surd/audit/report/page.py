@@ -9,12 +9,14 @@ from surd.audit.finding import Finding
 from surd.audit.judge import Report
 from surd.audit.ledger import Line
 from surd.audit.report.heat import heat_maps
-from surd.audit.report.words import counted, expected, line_of_code, looked, number, places, verdict
+from surd.audit.report.words import counted, expected, line_of_code, looked, mend, number, places, source, verdict
 from surd.files import write_atomic
 from surd.page import document, script
 
 MOST = 6.0
 """Powers of two at which a bar ends, whatever the ratio."""
+ONE = 0.03
+"""Powers of two, about 2 %, up to which a ratio is shown as right."""
 
 
 def write_page(report: Report, path: Path) -> None:
@@ -52,8 +54,8 @@ def _finding(finding: Finding) -> str:
 <h2><span class="severity">{finding.severity}</span> {escape(finding.rule)}: {escape(places(finding))}</h2>
 <p>{escape(finding.message)}.</p>
 <p><b>{escape(finding.quantity)}</b>: measured <b>{escape(number(finding.measured))}</b>, expected
-{escape(expected(finding))} <span class="faint">({escape(finding.source)})</span></p>
-<p><b>Mend.</b> {escape(finding.mend)}</p>
+{escape(expected(finding))}{f' <span class="faint">({escape(said)})</span>' if (said := source(finding)) else ""}</p>
+{f"<p><b>Mend.</b> {escape(told)}</p>" if (told := mend(finding)) else ""}
 {f"<p><code>{escape(where)}</code></p>" if where else ""}
 {f"<p>What follows from it:</p><ul>{followers}</ul>" if followers else ""}
 {more if len(finding.sites) > 1 else ""}</section>"""
@@ -82,10 +84,11 @@ def _bar(line: Line, first: bool) -> str:
     power = max(-MOST, min(MOST, log2(abs(line.ratio)))) if line.ratio else -MOST
     left = 50 * (1 + min(power, 0.0) / MOST)
     width = 50 * abs(power) / MOST
-    off = "" if abs(power) < 0.05 else " off"
+    off = "" if abs(power) < ONE else " off"
     told = f"{line.site}: {line.quantity} {number(line.measured)}, expected {number(line.expected)}"
     return (
-        f'<div class="bar{off}" tabindex="{0 if first else -1}" title="{escape(told)}"><span class="site">{escape(line.site)}</span>'
+        f'<div class="bar{off}" tabindex="{0 if first else -1}" title="{escape(told)}">'
+        f'<span class="site">{escape(line.site)}</span>'
         f'<span class="rail"><i style="left:{left:.2f}%;width:{max(width, 0.6):.2f}%"></i></span>'
         f'<span class="ratio">{line.ratio:.3g}</span></div>\n'
     )
@@ -116,4 +119,7 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Read sideways where it is wider than the screen."""
     top = "".join(f"<th>{escape(head)}</th>" for head in heads)
     body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>\n" for row in rows)
-    return f'<div class="wide" tabindex="0"><table><thead><tr>{top}</tr></thead><tbody>\n{body}</tbody></table></div>'
+    return (
+        f'<div class="wide" tabindex="0"><table class="told" style="--columns:{len(heads)}">'
+        f"<thead><tr>{top}</tr></thead><tbody>\n{body}</tbody></table></div>"
+    )

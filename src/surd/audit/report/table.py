@@ -5,7 +5,7 @@ from textwrap import wrap
 
 from surd.audit.finding import Finding, Skipped
 from surd.audit.judge import Report
-from surd.audit.report.words import counted, expected, line_of_code, looked, number, places, verdict
+from surd.audit.report.words import counted, expected, line_of_code, looked, mend, number, places, source, verdict
 
 WIDTH = 80
 
@@ -24,8 +24,10 @@ def _finding(finding: Finding) -> Iterator[str]:
     yield from _wrapped(f"{finding.severity.upper()} {finding.rule}: {places(finding)}", "")
     yield from _wrapped(f"{finding.quantity}: measured {number(finding.measured)}, expected {expected(finding)}")
     yield from _wrapped(f"{finding.message}.")
-    yield from _wrapped(f"mend: {finding.mend}")
-    yield from _wrapped(f"source: {finding.source}")
+    if told := mend(finding):
+        yield from _wrapped(f"mend: {told}")
+    if told := source(finding):
+        yield from _wrapped(f"source: {told}")
     if where := line_of_code(finding):
         yield f"  at {_cut(where, WIDTH - 5)}"  # one word, so that it can be clicked
     for one in finding.consequences:

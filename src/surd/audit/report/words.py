@@ -1,5 +1,6 @@
 """Words: how all reports tell a number, a place and a verdict."""
 
+from math import isfinite
 from pathlib import Path
 
 from surd.audit.finding import Finding, Severity, Value
@@ -26,6 +27,7 @@ def verdict(report: Report) -> str:
     told = [counted(counts[kind], kind) for kind in (Severity.FAULT, Severity.WARNING)]
     told += [f"{counts[Severity.DECLARED]} declared"] if counts[Severity.DECLARED] else []
     told += [counted(counts[Severity.NOTE], "note")] if counts[Severity.NOTE] else []
+    told += ["attention not seen"] if report.trace is not None and not report.trace.attention else []
     return f"{report.subject}: {', '.join(told)}"
 
 
@@ -39,13 +41,23 @@ def looked(report: Report) -> str:
 
 def expected(finding: Finding) -> str:
     """The expected value, with its range where it is one."""
-    if finding.low is None and finding.high is None:
+    low, high = finding.low, finding.high
+    bounded = [bound is not None and isfinite(bound) for bound in (low, high)]
+    if not any(bounded):
         return number(finding.expected)
-    if finding.low is None:
-        return f"{number(finding.expected)} (at most {number(finding.high)})"
-    if finding.high is None:
-        return f"{number(finding.expected)} (at least {number(finding.low)})"
-    return f"{number(finding.expected)} ({number(finding.low)} to {number(finding.high)})"
+    words = f"{number(low)} to {number(high)}" if all(bounded) else ""
+    words = words or (f"at least {number(low)}" if bounded[0] else f"at most {number(high)}")
+    return f"{number(finding.expected)} ({words})"
+
+
+def source(finding: Finding) -> str:
+    """Where the expectation comes from, unless the message says so."""
+    return "" if finding.source in finding.message else finding.source
+
+
+def mend(finding: Finding) -> str:
+    """What to change; what is declared is meant to be so."""
+    return "" if finding.severity is Severity.DECLARED else finding.mend
 
 
 def places(finding: Finding) -> str:

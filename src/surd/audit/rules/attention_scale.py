@@ -20,7 +20,8 @@ ALIKE = 1e-3
 
 def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
     tolerance = threshold(NAME, "fp32" if evidence.dtype in (torch.float32, torch.float64) else "half")
-    for site in evidence.trace.attention:
+    yield from _unseen(evidence)
+    for site in evidence.attention:
         if site.factor is None:
             yield Skipped(site=site.name, reason=site.reason or "the factor could not be read")
         elif site.qk_norm:
@@ -34,6 +35,14 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
             yield from found
             if not any(one.severity.fails for one in found):
                 yield from _other_backend(evidence, site, tolerance)
+
+
+def _unseen(evidence: Evidence) -> Iterator[Skipped]:
+    """Attention that happened where the probe could not look."""
+    told = {site.name for site in evidence.attention}
+    for one in evidence.trace.unseen:
+        if one.what not in told and not one.what.endswith((f":{Role.TOKEN}", f":{Role.LOGITS}", "gradients")):
+            yield Skipped(site=one.what, reason=one.reason)
 
 
 def _factors(site: Attention) -> Iterator[tuple[str, float]]:
@@ -166,7 +175,7 @@ def _weights_share(evidence: Evidence, site: Attention) -> float:
     """
     if not site.cross:
         return _own_share(evidence, site)
-    others = [one for one in evidence.trace.attention if not one.cross and one.d_k == site.d_k]
+    others = [one for one in evidence.attention if not one.cross and one.d_k == site.d_k]
     shares = {_own_share(evidence, one) for one in others}
     std = max(site.softmax.std) if site.softmax else 0.0
     return max(shares) if shares and 1.0 not in shares and threshold(NAME, "logit_std").holds(std) else 1.0
@@ -213,6 +222,7 @@ def _finding(
     tolerance: Threshold,
 ) -> Finding:
     paper = site.d_k**-0.5
+    off = "" if severity is Severity.DECLARED else f", {measured / expected:.3g} times the expected {expected:.4g}"
     return Finding(
         severity=severity,
         site=name,
@@ -222,8 +232,7 @@ def _finding(
         low=expected * tolerance.low,
         high=expected * tolerance.high,
         source=source,
-        message=f"scores are multiplied by {measured:.4g}, {measured / expected:.3g} times the expected {expected:.4g}"
-        f" (d_k = {site.d_k}, 1/√d_k = {paper:.4g}): {reason}",
+        message=f"scores are multiplied by {measured:.4g}{off} (d_k = {site.d_k}, 1/√d_k = {paper:.4g}): {reason}",
         mend=f"multiply queries times keys by {expected:.4g} once: scale={expected:.4g} for the kernel, "
         "and no factor on q, k or the scores beside it",
         file=site.site.file,

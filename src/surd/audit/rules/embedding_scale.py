@@ -43,7 +43,7 @@ def _table(evidence: Evidence, table: Embedding) -> Iterator[Finding]:
     if stated is not None:
         if tolerance.holds(table.multiplier / stated.value):
             if not any(tolerance.holds(table.multiplier / known) for known in (1.0, root)):
-                yield _finding(Severity.DECLARED, table, stated.value, stated.by, "as declared")
+                yield _finding(Severity.DECLARED, table, stated.value, stated.by, f"declared by {stated.by}")
         else:
             reason = _name(evidence, table, table.multiplier / stated.value)
             yield _finding(Severity.FAULT, table, stated.value, stated.by, reason)
@@ -161,6 +161,8 @@ def _name(evidence: Evidence, table: Embedding, ratio: float) -> str:
 
 def _finding(severity: Severity, table: Embedding, expected: float, source: str, reason: str) -> Finding:
     assert table.multiplier is not None
+    ratio = table.multiplier / expected
+    off = "" if severity is Severity.DECLARED else f", {ratio:.3g} times the expected {expected:.4g}"
     return Finding(
         severity=severity,
         site=table.site.name,
@@ -168,8 +170,8 @@ def _finding(severity: Severity, table: Embedding, expected: float, source: str,
         measured=table.multiplier,
         expected=expected,
         source=source,
-        message=f"rows of {table.table} are multiplied by {table.multiplier:.4g}, {table.multiplier / expected:.3g} "
-        f"times the expected {expected:.4g} (d_model = {table.width}, √d_model = {sqrt(table.width):.4g}): {reason}",
+        message=f"rows of {table.table} are multiplied by {table.multiplier:.4g}{off} "
+        f"(d_model = {table.width}, √d_model = {sqrt(table.width):.4g}): {reason}",
         mend=f"multiply by {expected:.4g} once, where tokens become vectors, and nowhere else",
         file=table.site.file,
         line=table.site.line,

@@ -86,6 +86,7 @@ def _large(evidence: Evidence, head: Head) -> Iterator[Finding]:
 
 
 def _finding(severity: Severity, head: Head, expected: float, source: str, reason: str) -> Finding:
+    wanted = "" if severity is Severity.DECLARED else f", expected {expected:.4g}"
     return Finding(
         severity=severity,
         site=head.site.name,
@@ -93,8 +94,7 @@ def _finding(severity: Severity, head: Head, expected: float, source: str, reaso
         measured=head.multiplier,
         expected=expected,
         source=source,
-        message=f"logits are multiplied by {head.multiplier:.4g} beside the projection, expected "
-        f"{expected:.4g}: {reason}",
+        message=f"logits are multiplied by {head.multiplier:.4g} beside the projection{wanted}: {reason}",
         mend=f"multiply the logits by {expected:.4g} once, at one place"
         if expected != 1
         else "leave the factor out, or declare it in the configuration and draw the head to suit it",

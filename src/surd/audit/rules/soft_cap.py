@@ -17,7 +17,7 @@ def look(evidence: Evidence) -> Iterator[Finding]:
     if declared.score_cap is None and declared.logit_cap is None:
         raise Unobserved("no soft cap is declared, neither of scores nor of logits")
     if declared.score_cap is not None:
-        for one in evidence.trace.attention:
+        for one in evidence.attention:
             yield from _judged(one.site, "scores", one.cap, declared.score_cap)
     if declared.logit_cap is not None:
         yield from _judged(evidence.head.site, "logits", evidence.head.cap, declared.logit_cap)
