@@ -1,4 +1,4 @@
-"""surd trains a Transformer on your own text in one command, and uses it; the public functions are served lazily."""
+"""surd trains a Transformer on your own text, uses it, and checks any; the public functions are served lazily."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -59,7 +59,7 @@ def application() -> App:
     """The application with all commands, none of them loaded yet."""
     app = App(
         name="surd",
-        help="Trains a Transformer on your own text in one command, and uses it.",
+        help="Trains a Transformer on your own text in one command, uses it, and checks the scales of any Transformer.",
         version=_version,
         help_format="plaintext",
         error_console=Console(stderr=True, highlight=False, soft_wrap=True),

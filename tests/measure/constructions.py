@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from measure.faults import D_K, D_MODEL, HEADS, HEALTHY, Attention, by_product, merge, split
 from torch import Tensor, nn
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.utils.checkpoint import checkpoint
 
 
@@ -160,6 +161,24 @@ class Checkpointed(Attention):
 
     def forward(self, x: Tensor) -> Tensor:
         return checkpoint(super().forward, x, use_reentrant=self.reentrant)
+
+
+class Flexible(Attention):
+    """Flex attention, whose kernel has no gradient on a processor; with a mask and a change of the scores."""
+
+    def __init__(self, scale: float | None = None, twice: bool = False):
+        super().__init__()
+        self.scale, self.twice = scale, twice
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = (split(layer(x)) for layer in (self.query, self.key, self.value))
+        length = query.shape[-2]
+        mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, length, length, device=x.device)
+
+        def change(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            return score * (HEALTHY if self.twice else 1) + 0.01 * (i - j)
+
+        return self.output(merge(flex_attention(query, key, value, change, mask, self.scale)))
 
 
 class Sideways(Attention):

@@ -82,6 +82,7 @@ PLAIN: dict[str, Callable[[], nn.Module]] = {
     "reentrant checkpoint": lambda: built.Checkpointed(reentrant=True),
     "kernel, no second derivative": built.Opaque,
     "softmax over queries": built.Sideways,
+    "flex attention": built.Flexible,
     "exp over sum": built.ByHand,
     "exp times reciprocal, in place": lambda: built.ByHand(built.reciprocal_in_place),
     "exp masked by a product": lambda: built.ByHand(built.masked_afterwards),
@@ -98,6 +99,11 @@ def test_right_constructions_read_one(name: str) -> None:
     assert attention.relative == pytest.approx(1.0, rel=CLOSE), attention
     assert attention.cap == (pytest.approx(0.2) if name == "bent by a cap" else None)
     assert attention.softmax_over_keys == (name != "softmax over queries")
+
+
+def test_the_factor_of_flex_attention_is_measured() -> None:
+    assert only(Language(built.Flexible(scale=1.0))).factor == pytest.approx(1.0, rel=CLOSE)
+    assert only(Language(built.Flexible(twice=True))).factor == pytest.approx(1 / D_K, rel=CLOSE)
 
 
 def test_behind_a_norm_the_factor_is_measured_from_the_norm() -> None:

@@ -2,7 +2,9 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
 
 if TYPE_CHECKING:
     from surd.audit.judge import Report
@@ -15,8 +17,8 @@ def check(
     /,
     *,
     against: str | None = None,
-    select: tuple[str, ...] = (),
-    ignore: tuple[str, ...] = (),
+    select: Annotated[tuple[str, ...], Parameter(negative="")] = (),
+    ignore: Annotated[tuple[str, ...], Parameter(negative="")] = (),
     static: bool = False,
     batch: Path | None = None,
     state: Literal["auto", "trained", "untrained"] = "auto",
@@ -27,40 +29,38 @@ def check(
     rule: str | None = None,
     list: bool = False,
 ) -> int:
-    """Checks the scales of a Transformer: a run of surd, a Hugging Face folder, a Keras file, or your own module.
+    """Checks the scales of a Transformer: a run of surd, a Hugging Face folder, a Keras file, or a module of your own.
 
-    Ends with 0 where nothing counts against the model, with 1 where a fault or a warning is left. No code of a folder
-    is run, nothing is unpickled and nothing is fetched; only `package.module:factory` runs code, which is yours.
+    It ends with 0 where nothing counts against the model, and with 1 where a fault or a warning is left.
+
+    No code of a folder is run, no pickle is read, nothing is fetched. Only package.module:factory runs code: yours.
 
     Parameters
     ----------
     model
-        The folder of a run; a Hugging Face folder, with weights or with config.json alone; a .keras file; a
-        .safetensors file; or package.module:factory, a function of yours that returns a module, or a tuple of a module,
-        its arguments and a loss.
+        A run, a Hugging Face folder (config.json alone will do), a .keras or .safetensors file, or module:factory.
     against
-        Another model, such as the original of a port: what differs in scale is told site by site. Or the same model in
-        another state: eager, padded, saved, resized.
+        Another model to compare with, place by place; or the same one as it is eager, padded, saved or resized.
     select
-        Only these rules.
+        Let this rule alone look; may be given several times.
     ignore
-        All rules but these.
+        Do not tell what this rule finds; may be given several times.
     static
-        Run nothing: weights and configuration alone, read tensor by tensor.
+        Run nothing: look at weights and configuration alone, tensor by tensor.
     batch
-        A .safetensors file with the arguments of one call by name, instead of random ones.
+        A .safetensors file with the arguments of one call of the model, by name, in place of made-up ones.
     state
-        Whether the model has been trained; found out from its weights unless told.
+        Whether the model has been trained; told from its weights unless given.
     format
         A table, JSON, or annotations for GitHub.
     html
         Write a page with pictures to this file, too.
     baseline
-        A file of known findings, which are not told again.
+        A file of known findings, which do not count.
     write_baseline
-        Write all that was found to this file, as known from now on.
+        Write all that counts to this file, as known from now on, and end with 0.
     rule
-        Print the page of this rule instead: what, why, when it matters, example and cure.
+        Print the page of this rule instead: the fault, why, when it matters, example and cure.
     list
         List the rules instead.
     """

@@ -1,6 +1,7 @@
 """`surd info`: what a run is, from what it was made, how good it is, and its scales."""
 
 import json
+import shlex
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -67,6 +68,11 @@ def rows_of(info: "Info") -> Iterator[tuple[str, str]]:
     yield "tying", info.scales.tying
     if info.sizes:
         yield "scales", info.sizes
+    if info.check is None:
+        yield "check", f"not made at the start; now: surd check {shlex.quote(info.run)}"
+    else:
+        yield "check", f"at the start: {info.check.verdict}"
+        yield from (("", line) for line in info.check.findings)
 
 
 def training(info: "Info") -> str:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
     from surd.metrics.score import Score
-    from surd.training.events import Evaluated, Event, Finished, Progress, Started
+    from surd.training.events import Checked, Evaluated, Event, Finished, Progress, Started
 
 SECONDS = 10.0
 """Time between two progress lines where there is no terminal."""
@@ -50,6 +50,7 @@ class Narrator:
         """Whatever is to be said of an event."""
         from surd.training.events import (
             Alarmed,
+            Checked,
             Evaluated,
             Finished,
             Interrupted,
@@ -70,6 +71,9 @@ class Narrator:
                     self.say(line)
             case Weighed():
                 self.say(f"scales at the start: {event.ledger.summary()}")
+            case Checked():
+                for line in checked(event):
+                    self.say(line)
             case Alarmed():
                 self.say(f"alarm: {event.alarm}")
             case Verdict():
@@ -140,6 +144,18 @@ def started(event: "Started") -> Iterable[str]:
             f"{1000 * event.costs.update:.0f} ms an update (mean of {event.costs.timed} timed here), "
             f"{event.costs.evaluation:.1f} s an evaluation"
         )
+
+
+def checked(event: "Checked") -> Iterable[str]:
+    """The verdict on the scales before the first update, and what counts against them."""
+    from surd.audit.report.words import counts, looked, places
+
+    if event.report is None:
+        yield f"scales could not be checked: {event.reason}"
+        return
+    yield f"scales checked: {counts(one.severity for one in event.report.findings)} ({looked(event.report)})"
+    for one in event.report.failing:
+        yield f"{one.severity} {one.rule} at {places(one)}: {one.message}. Mend: {one.mend}"
 
 
 def evaluated(event: "Evaluated") -> str:

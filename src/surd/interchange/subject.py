@@ -59,11 +59,10 @@ def of_live(
 def _of_ours(model: Telling, loss: Loss | None, trained: bool | None, name: str) -> Subject:
     """A model of ours, in the shape that others have: from rows of ids to logits."""
     from surd.models.model import Model
-    from surd.models.plain import plain
+    from surd.models.subject import subject as of_ours
 
     assert isinstance(model, Model), "no other model tells what its parts do"
-    shown = plain(model)
-    return of_module(shown, shown.trial(), loss, stated(model), trained, name)
+    return of_ours(model, loss, trained, name)
 
 
 def stated(model: nn.Module) -> Declared:

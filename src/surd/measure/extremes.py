@@ -7,13 +7,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.overrides import TorchFunctionMode
 
 from surd.measure.hearing import hear
 from surd.measure.inputs import Inputs, replaced
 from surd.measure.naming import Names
 from surd.measure.products import CONVOLUTIONS, PRODUCTS, factors
-from surd.measure.tap import ADDITIONS, MULTI_HEAD, opened, swapped
+from surd.measure.swapped import swapped
+from surd.measure.tap import ADDITIONS, MULTI_HEAD, opened
 
 SCALINGS = ("mul", "mul_", "__mul__", "__rmul__", "__imul__")
 SUMS = ("sum", "cumsum", "pow", "__pow__", "square", *ADDITIONS)
@@ -83,7 +85,7 @@ class Hearing(TorchFunctionMode):
             name, func = ("float", Tensor.float) if name in ("half", "bfloat16") else (name, func)
             args, kwargs = _widened(args), {key: _wide(value) for key, value in kwargs.items()}
         out = func(*args, **kwargs)
-        if isinstance(out, Tensor) and out.is_floating_point():
+        if isinstance(out, Tensor) and out.is_floating_point() and not is_functorch_wrapped_tensor(out):  # under vmap
             if name in PRODUCTS or name in CONVOLUTIONS or name in SUMS or name in SCALINGS:
                 self._note(name, out, args, kwargs)
             elif name in LOSSES and out.numel() == 1 and isinstance(args[0], Tensor) and args[0].dtype in HALF:

@@ -20,7 +20,8 @@ from surd.measure.naming import Names
 from surd.measure.sampled import read_products
 from surd.measure.scores import Scores
 from surd.measure.sites import Unseen
-from surd.measure.tap import ADDITIONS, FUSED, MULTI_HEAD, SOFTMAXES, opened, swapped
+from surd.measure.swapped import swapped
+from surd.measure.tap import ADDITIONS, FUSED, MULTI_HEAD, SOFTMAXES, opened
 from surd.measure.vitals import AttentionVitals, StreamVitals
 
 PRODUCTS = ("matmul", "__matmul__", "__rmatmul__", "bmm", "einsum", "baddbmm", "baddbmm_")

@@ -136,7 +136,7 @@ def _padded(model: nn.Module, told: Told, pads: Tensor, plain: tuple[Tensor, ...
 
 def _hides(seen: Padded) -> bool:
     """Whether some attention hides the padding, be it with a number that hides nothing."""
-    return any(one.hidden is not None and bool(_at_padding(one, seen.pads, one.hidden)) for one in seen.scores)
+    return any(one.hidden is not None and _at_padding(one, seen.pads, one.hidden) for one in seen.scores)
 
 
 def _fits(seen: Padded) -> bool:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from surd.measure.calls import storage
+from surd.measure.swapped import flex_written_out
 
 Keep = Callable[[Tensor], None]
 """To be called with a tensor that is about to be written to."""
@@ -46,6 +47,7 @@ def preserved(model: nn.Module, tapped: bool = False) -> Generator[Keep]:
         stack.enter_context(torch.random.fork_rng(devices=devices))
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
+        stack.enter_context(flex_written_out())
         if not tapped:  # a tap hears what is written to, and calls `keep` itself
             stack.enter_context(_Writes(keep))
         if "torch._dynamo" in sys.modules:  # else nothing has been compiled, and importing it takes seconds

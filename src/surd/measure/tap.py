@@ -19,6 +19,7 @@ from surd.measure.naming import Names
 from surd.measure.notes import Notes
 from surd.measure.products import CONVOLUTIONS, PRODUCTS
 from surd.measure.restore import Keep, changed_by
+from surd.measure.swapped import swapped
 from surd.measure.written import added, attend, few, scores
 
 NORMS = ("layer_norm", "rms_norm", "group_norm", "batch_norm", "instance_norm", "normalize")
@@ -242,16 +243,3 @@ def _is_custom(function: Any) -> bool:
 def opened() -> AbstractContextManager[None]:
     """Inside, torch's functions that hide their inner calls from a mode are told that there is none."""
     return swapped(F, has_torch_function=lambda arguments: False)
-
-
-@contextmanager
-def swapped(owner: Any, **replacements: Any) -> Generator[None]:
-    """Attributes replaced for a while, in a class or a module."""
-    before = {name: vars(owner)[name] for name in replacements}
-    try:
-        for name, replacement in replacements.items():
-            setattr(owner, name, replacement)
-        yield
-    finally:
-        for name, original in before.items():
-            setattr(owner, name, original)

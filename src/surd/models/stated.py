@@ -29,6 +29,7 @@ def declared(model: Model) -> Declared:
         padding=Stated(PAD, "every vocabulary of surd"),
         vocabulary=Stated(model.vocabularies[0], "the tokenizer") if len(set(model.vocabularies)) == 1 else None,
         causal=Stated(True, "the model's code"),
+        parameters=Stated(model.parameter_counts()[0], "what `surd info` counts"),
         head_bias=Stated(a.output_bias, "recipe: model.output_bias"),
         released={"attention-scale": f"{by} is {type(a.scale).__name__}, whose factor moves"} if moving else {},
     )

@@ -4,6 +4,7 @@
     RUN/tokenizer/          what turns text into ids and back                     RUN/metrics.jsonl the journal
     RUN/data/               the prepared corpus, for training alone               RUN/checkpoints/  to go on from
     RUN/model.safetensors   the weights for use, described by RUN/model.json
+    RUN/check.json          what `surd check` says of the weights that the training began with
     RUN/start.safetensors   the weights it began with, where they are another run's
     RUN/hashes.jsonl        what weights and optimiser were after each update, as one number
     RUN/training.lock       empty, and locked while a training is at work
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from surd.tasks import Task
 
 FORMAT = 1
-WEIGHTS, MODEL, START = "model.safetensors", "model.json", "start.safetensors"
+WEIGHTS, MODEL, START, CHECK = "model.safetensors", "model.json", "start.safetensors", "check.json"
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from surd.metrics.score import Score
 from surd.models.architecture import Architecture
 from surd.part import unstructure
 from surd.recipe import Recipe
+from surd.run.checked import Checked, kept
 from surd.run.folder import MODEL, Run
 
 SCORES = "scores.json"
@@ -63,6 +64,8 @@ class Info:
     scales: Scales
     sizes: str | None
     """The ledger in one line; none while there is no model."""
+    check: Checked | None
+    """What the check of its first weights said; none where it began without one."""
 
 
 def info(path: Path | str) -> Info:
@@ -96,6 +99,7 @@ def info(path: Path | str) -> Info:
         joint=recipe.data.text is None and recipe.tokenizer.joint,
         scales=scales(recipe.model),
         sizes=ledger(model).summary() if ready else None,
+        check=kept(run),
     )
 
 

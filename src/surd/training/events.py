@@ -6,6 +6,7 @@ All negative log-likelihoods are in nats for each target piece, ends of sentence
 from dataclasses import dataclass
 from pathlib import Path
 
+from surd.audit.judge import Report
 from surd.measure.ledger import Ledger
 from surd.measure.vitals import Alarm
 from surd.metrics.score import Score
@@ -57,6 +58,16 @@ class Weighed:
     """The scales of the fresh model, beside what its parts predict."""
 
     ledger: Ledger
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """The scales of the fresh model, judged by the rules of `surd check`; a finding stops nothing."""
+
+    report: Report | None
+    """None where the model could not be judged."""
+    reason: str = ""
+    """Why it could not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,4 +161,6 @@ class Finished:
     run: Path
 
 
-Event = Preparing | Started | Weighed | Progress | Alarmed | Verdict | Evaluated | Saved | Interrupted | Finished
+Event = (
+    Preparing | Started | Weighed | Checked | Progress | Alarmed | Verdict | Evaluated | Saved | Interrupted | Finished
+)

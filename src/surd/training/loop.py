@@ -7,19 +7,21 @@ from dataclasses import asdict, replace
 
 import torch
 
-from surd.errors import SurdError
+from surd.errors import SurdError, raised
 from surd.files import flush
 from surd.measure.alarms import NON_FINITE
 from surd.measure.ledger import ledger
 from surd.measure.vitals import Alarm
 from surd.measure.watch import watch
 from surd.run import Run
+from surd.run.checked import checked, keep
 from surd.run.lock import held
 from surd.training.checkpoint import Evaluation, State, all_tensors, random_tensors
 from surd.training.disk import refusals_told
 from surd.training.evaluate import Stop, Stopped, held_out_nll, never
 from surd.training.events import (
     Alarmed,
+    Checked,
     Evaluated,
     Event,
     Interrupted,
@@ -65,13 +67,22 @@ def _train(run: Run, stop: Stop, costs: Costs | None) -> Iterator[Event]:
     notes = (*session.too_long(), *session.notes(state))
     if state.start is None:
         state = replace(state, start=held_out_nll(session.model, session.held_out, session.device))
-    fresh = ledger(session.model) if state.step == 0 else None  # before the clock starts, which is for updates
+    scales = (Weighed(ledger=ledger(session.model)), _check(session)) if state.step == 0 else ()  # no clock runs yet
     with refusals_told(run, session.checkpoints):
         loop = _Loop(session, replace(state, setting=session.setting()), Clock(state.seconds, costs), stop)
         yield loop.started(notes)
-        if fresh is not None:
-            yield Weighed(ledger=fresh)
+        yield from scales
         yield from loop.events()
+
+
+def _check(session: Session) -> Checked:
+    """Judges the model that the training begins with, and leaves the report in the run's folder."""
+    try:
+        report = checked(session.model, trained=bool(session.run.about.get("origin")))
+    except Exception as error:  # whatever is wrong with the check is no reason not to train
+        return Checked(report=None, reason=raised(error))
+    keep(session.run, report)
+    return Checked(report=report)
 
 
 class _Loop:

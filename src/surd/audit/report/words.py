@@ -1,5 +1,7 @@
 """Words: how all reports tell a number, a place and a verdict."""
 
+from collections import Counter
+from collections.abc import Iterable
 from math import isfinite
 from pathlib import Path
 
@@ -23,20 +25,28 @@ def counted(count: int, word: str) -> str:
 
 def verdict(report: Report) -> str:
     """One line: what counts against the model, and what else was said."""
-    counts = {kind: sum(one.severity is kind for one in report.findings) for kind in Severity}
-    told = [counted(counts[kind], kind) for kind in (Severity.FAULT, Severity.WARNING)]
-    told += [f"{counts[Severity.DECLARED]} declared"] if counts[Severity.DECLARED] else []
-    told += [counted(counts[Severity.NOTE], "note")] if counts[Severity.NOTE] else []
-    told += ["attention not seen"] if report.trace is not None and not report.trace.attention else []
-    return f"{report.subject}: {', '.join(told)}"
+    return f"{report.subject}: {counts(one.severity for one in report.findings)}"
+
+
+def counts(found: Iterable[Severity]) -> str:
+    """How many findings there are of each severity; none is told of the first two alone."""
+    number = Counter(found)
+    told = [counted(number[kind], kind) for kind in (Severity.FAULT, Severity.WARNING)]
+    told += [f"{number[Severity.DECLARED]} declared"] if number[Severity.DECLARED] else []
+    told += [counted(number[Severity.NOTE], "note")] if number[Severity.NOTE] else []
+    return ", ".join(told)
 
 
 def looked(report: Report) -> str:
     """One line: how much was looked at."""
     dark = {one.rule for one in report.skipped if not one.site}
-    state = "trained" if report.trained else "untrained"
-    told = f"{state}; {counted(len(report.passed), 'rule')} passed"
-    return f"{told}, {counted(len(dark), 'rule')} could not look" if dark else told
+    return f"{'trained' if report.trained else 'untrained'}; {reach(len(report.passed), len(dark))}"
+
+
+def reach(passed: int, dark: int) -> str:
+    """How many rules found nothing, and how many could not look."""
+    told = f"{counted(passed, 'rule')} passed"
+    return f"{told}, {counted(dark, 'rule')} could not look" if dark else told
 
 
 def expected(finding: Finding) -> str:

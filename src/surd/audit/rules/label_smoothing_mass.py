@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import torch
+
 from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity
 from surd.audit.rule import Models, Needs, Rule
@@ -30,7 +32,8 @@ def look(evidence: Evidence) -> Iterator[Finding]:
         )
         return
     mass = mass_of(targets)
-    if mass is not None and not threshold(NAME, "mass").holds(mass):
+    healthy = threshold(NAME, "mass" if evidence.dtype in (torch.float32, torch.float64) else "half")
+    if mass is not None and not healthy.holds(mass):
         yield _finding(
             "mass of the smoothed targets",
             mass,
