@@ -12,13 +12,12 @@ from surd.measure.inputs import Inputs, arguments, replaced
 from surd.measure.restore import preserved
 
 
-@torch.no_grad()
 def hear(
     module: nn.Module, inputs: Inputs, loss: Callable[[Any], Tensor] | None, *listeners: TorchFunctionMode
 ) -> None:
     """The listeners keep what they hear. The module is left as it was, and its inputs too."""
     args, kwargs = arguments(replaced(inputs, lambda x: x.clone()))
-    with preserved(module), ExitStack() as stack:
+    with preserved(module), torch.no_grad(), ExitStack() as stack:
         for listener in listeners:
             stack.enter_context(listener)
         output = module(*args, **kwargs)
