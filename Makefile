@@ -23,8 +23,9 @@ format: .venv/lint.stamp ## Format all code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: .venv/test.stamp ## Write the tables of docs/training.md, what docs/learn prints and draws, and the pages of docs/lab
+docs: .venv/test.stamp ## Write the tables of docs/training.md, docs/rules, what docs/learn prints and draws, and docs/lab
 	$(BIN)/python docs/tables.py
+	$(BIN)/python docs/rules.py
 	$(BIN)/python docs/learn.py
 	$(BIN)/python docs/lab/write.py
 

@@ -32,13 +32,13 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 """All rules by the kind of the fault, in the order of how often people meet it."""
 HEAD = """# Rules
 
-What [`surd check`](../check.md) looks for. Each page is also printed by `surd check --rule NAME`: the fault, why the healthy
-range is what it is, when it matters, an example that has it, and the cure. Examples and cures are run by the tests: the
-example is found for this one reason, the cure has no finding. These pages are written from `src/surd/audit/rules` by
-`make docs`; a new file there is a new rule.
+What [`surd check`](../check.md) looks for. Each page is also printed by `surd check --rule NAME`: the fault, why the
+healthy range is what it is, when it matters, an example that has it, and the cure. Examples and cures are run by the
+tests: the example is found for this one reason, the cure has no finding. The pages are written from
+`src/surd/audit/rules` by `make docs`; a new file there is a new rule.
 
-*Reads*: weights and declarations alone; *runs*: a forward, and perhaps a backward, on a small batch; *compares*: two ways
-through the model that must lead to the same."""
+A rule *reads* weights and declarations alone, or *runs* a forward, and perhaps a backward, on a small batch, or
+*compares* two ways through the model that must lead to the same."""
 LOOKS = {"static": "reads", "probe": "runs", "comparison": "compares"}
 
 

@@ -3,6 +3,7 @@
 import os
 import random
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -11,9 +12,11 @@ from contextlib import ExitStack, chdir
 from pathlib import Path
 
 import pytest
+import transformers
 
 from surd.cli import main
 
+agrees = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "learn.py"))["agrees"]
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
 SMALL = "model.d_model=16 model.heads=2 model.d_ff=32 model.encoder_layers=1 model.decoder_layers=1"
@@ -90,6 +93,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     verses = [f"ROMEO: But soft, what {word} through {other}, you know?" for word in WORDS for other in WORDS]
     for name, lines in (("corpus", verses), ("held", verses[::9])):
         (folder / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines))
+    (folder / "net.py").write_text("from surd.audit.specimen import language_model as model\n")
+    ends = {"bos_token_id": 1, "eos_token_id": 2}
+    config = transformers.GPT2Config(vocab_size=300, n_positions=32, n_embd=32, n_layer=2, n_head=2, **ends)
+    config.architectures = ["GPT2LMHeadModel"]
+    config.save_pretrained(folder / "gpt2")
     (folder / "recipe.toml").write_text('[data]\nsource = "train.en"\ntarget = "train.de"\n')
     run(next(line for line in commands(PAGES[0]) if line.startswith("surd train")), folder)
     return folder
@@ -115,3 +123,15 @@ def test_every_block_of_python_of_a_page_works(
     names: dict[str, object] = {}
     for block in blocks(page, "python"):
         exec(compile(block, page.name, "exec"), names)
+
+
+def test_the_readme_shows_what_a_check_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    """Line by line and in order, up to the last digit of a number; what is left out is marked."""
+    text = PAGES[0].read_text(encoding="utf-8")
+    code, shown = re.search(r"^```python\n([^`]*surd\.check[^`]*)```\n\n```text\n(.*?)^```", text, re.M | re.S).groups()
+    exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
+    printed = iter(capsys.readouterr().out.splitlines())
+    lines = [line for line in shown.splitlines() if line != "…"]
+    assert len(lines) > 10
+    for line in lines:
+        assert any(agrees(line, found) for found in printed), line

@@ -9,6 +9,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+import yaml
 
 from surd.cli import commands, main
 
@@ -22,6 +23,7 @@ OPTIONS = {
     "generate": ROOT / "docs" / "language.md",
     "lab": ROOT / "docs" / "lab" / "README.md",
     "score": ROOT / "docs" / "use.md",
+    "check": ROOT / "docs" / "check.md",
 }
 
 
@@ -71,8 +73,8 @@ def test_an_option_that_a_page_names_exists(path: Path) -> None:
             assert set(re.findall(r"(?<=\s)--[a-z-]+", line[1])) <= options(line[0]) | {"--help"}, line
 
 
-FOREIGN = {"--help", "--version", "--ignore"}
-"""Options that are not of a single command, or of other programs."""
+FOREIGN = {"--help", "--version"}
+"""Options that are not of a single command."""
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
@@ -86,6 +88,25 @@ def test_an_option_that_stands_by_itself_is_one_of_some_command(path: Path) -> N
 def test_the_tables_of_settings_and_recipes_are_current() -> None:
     text = OPTIONS["train"].read_text(encoding="utf-8")
     assert runpy.run_path(str(ROOT / "docs" / "tables.py"))["page"](text) == text, "run: make docs"
+
+
+def test_the_pages_of_the_rules_are_current() -> None:
+    pages = runpy.run_path(str(ROOT / "docs" / "rules.py"))["pages"]()
+    written = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "rules").glob("*.md")}
+    assert written == pages, "run: make docs"
+
+
+def test_the_examples_of_yaml_say_what_they_are_meant_to() -> None:
+    text = OPTIONS["check"].read_text(encoding="utf-8")
+    hook, action = (
+        yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    )
+    (only,) = hook["repos"][0]["hooks"]
+    assert only["entry"].startswith("surd check ") and only["language"] == "system" and only["pass_filenames"] is False
+    assert re.fullmatch(only["files"], "net.py")
+    steps = action["jobs"]["check"]["steps"]
+    assert any(step.get("run", "").endswith("--format github") for step in steps)
+    assert all(step.keys() & {"uses", "run"} for step in steps)
 
 
 def test_every_setting_says_what_it_means() -> None:

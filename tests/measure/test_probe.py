@@ -18,6 +18,8 @@ from measure.faults import (
     by_argument,
     by_product,
     by_query_and_default,
+    merge,
+    split,
 )
 from torch import Tensor, nn
 
@@ -229,3 +231,31 @@ def test_a_shared_block_is_numbered_and_blocks_without_a_frame_are_named_by_thei
     assert [a.name for a in probe(Language(Twice())).attention] == ["attention.inner:score", "attention.inner:score#2"]
     names = [a.name for a in probe(Language(Loose())).attention]
     assert names == ["attention.blocks.first:score", "attention.blocks.second:score"]
+
+
+def test_tokens_are_built_for_tables_that_are_bare_parameters() -> None:
+    class Bare(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.parts = nn.ParameterDict({name: torch.randn(D_MODEL, D_MODEL) * 0.02 for name in "qkv"})
+            self.places, self.table = (nn.Parameter(torch.randn(rows, D_MODEL) * 0.02) for rows in (9, 300))
+
+        def forward(self, ids: Tensor) -> Tensor:
+            x = self.table[ids] + self.places[: ids.shape[1]]
+            query, key, value = (split(x @ self.parts[name]) for name in "qkv")
+            return merge((query @ key.mT * HEALTHY).softmax(-1) @ value) @ self.table.T
+
+    assert only(Bare()).relative == pytest.approx(1.0, rel=CLOSE)
+
+
+def test_a_wrapper_that_hands_on_whatever_it_gets_takes_what_its_module_takes() -> None:
+    class Wrapper(nn.Module):
+        def __init__(self, inner: nn.Module):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, *args: Tensor, **kwargs: Tensor) -> Tensor:
+            return self.inner(*args, **kwargs)
+
+    attention = only(Wrapper(Wrapper(Language(Attention()))))
+    assert attention.name == "inner.inner.attention:score"

@@ -14,6 +14,7 @@ from surd.errors import SurdError
 from surd.models.architecture import Architecture
 from surd.nn.scale import Fixed
 from surd.nn.score import Additive
+from surd.run.folder import CHECK
 from surd.run.info import SCORES, info, origin_lines, scales
 from surd.training.origin import record
 from surd.training.start import plan, train_new
@@ -33,6 +34,7 @@ def test_a_finished_run_tells_data_scores_size_and_scales(tmp_path: Path, capsys
     assert told["embedding"] == "root_width: 5.657 for a d_model of 32"
     assert told["tying"] == "all"
     assert told["scales"].startswith("rms embed ")
+    assert told["check"].startswith("at the start: no faults, no warnings; ")
     assert main(["info", str(tmp_path / "run"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["parameters"] == info(tmp_path / "run").parameters
@@ -53,6 +55,15 @@ def test_damaged_scores_are_refused(tmp_path: Path) -> None:
     run = tiny_run(tmp_path / "run")
     (run.folder / "scores.json").write_text('{"scores": [{"name": "BLEU"}]}')
     with pytest.raises(SurdError, match=r"scores\.json: damaged"):
+        info(run.folder)
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", "not json", '{"findings": [{"severity": "high"}], "skipped": []}'])
+def test_a_damaged_verdict_is_refused(text: str, tmp_path: Path) -> None:
+    run = tiny_run(tmp_path / "run")
+    assert info(run.folder).check is None
+    (run.folder / CHECK).write_text(text)
+    with pytest.raises(SurdError, match=r"check\.json: damaged"):
         info(run.folder)
 
 

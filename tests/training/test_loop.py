@@ -4,16 +4,26 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import jsonschema
 import pytest
 from torch import Tensor
 from training.tiny import tiny, write_pairs
+from trust.equal import assert_equal
 
+from surd.audit.report.record import SCHEMA
+from surd.audit.report.words import looked
+from surd.commands.progress import Narrator
 from surd.errors import SurdError
 from surd.nn.feedforward import FeedForwardLayer
-from surd.training import session
+from surd.run import Run
+from surd.run.checked import Checked as Told
+from surd.run.checked import kept
+from surd.run.folder import CHECK
+from surd.training import loop, session
 from surd.training.checkpoint import Checkpoints, Evaluation
-from surd.training.events import Alarmed, Evaluated, Event, Finished, Progress, Verdict, Weighed
-from surd.training.loop import better
+from surd.training.events import Alarmed, Checked, Evaluated, Event, Finished, Progress, Verdict, Weighed
+from surd.training.extend import extended
+from surd.training.loop import better, train
 from surd.training.start import plan, train_new
 
 
@@ -64,6 +74,55 @@ def test_the_scales_of_the_fresh_model_are_told_first(tmp_path: Path) -> None:
     }
     assert all(0.7 < (entry.forward.ratio or 1) < 1.4 for entry in told.ledger.entries)
     assert "measured over predicted" in told.ledger.summary()
+
+
+@pytest.mark.usefixtures("compiled")
+def test_the_fresh_model_is_checked_and_a_resumed_one_is_not(tmp_path: Path) -> None:
+    events = run_all(tmp_path, "training.steps=5", "training.evaluate_every=5")
+    (told,) = [event for event in events if isinstance(event, Checked)]
+    assert not any(isinstance(event, Progress) for event in events[: events.index(told)])
+    assert told.report is not None and told.report.clean and told.report.trace is not None, told
+    assert not told.report.trained and len(told.report.passed) > 20
+    run = Run.open(tmp_path / "run")
+    jsonschema.validate(json.loads((run.folder / CHECK).read_text()), json.loads(SCHEMA.read_text()))
+    assert kept(run) == Told(verdict=f"no faults, no warnings; {looked(told.report).partition('; ')[2]}", findings=())
+    again = list(train(extended(run, ["training.steps=10"])))
+    assert isinstance(again[-1], Finished) and not any(isinstance(event, Checked) for event in again)
+
+
+@pytest.mark.usefixtures("compiled")
+def test_a_finding_is_told_and_stops_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    large = ("model.init.kind=torch", "model.multiplier.kind=one")
+    events = run_all(tmp_path, "training.steps=5", *large)
+    assert isinstance(events[-1], Finished)
+    (told,) = [event for event in events if isinstance(event, Checked)]
+    assert told.report is not None and "tied-init-std" in [one.rule for one in told.report.failing]
+    with Narrator() as narrator:
+        narrator.tell(told)
+    assert "\nfault tied-init-std at " in capsys.readouterr().err
+    found = kept(Run.open(tmp_path / "run"))
+    assert found is not None and any(line.startswith("fault tied-init-std: ") for line in found.findings)
+    saved = json.loads((tmp_path / "run" / CHECK).read_text())
+    assert {one["file"] for one in saved["findings"]} == {""}
+
+
+@pytest.mark.usefixtures("compiled")
+def test_checking_changes_no_weight_and_a_check_that_fails_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("training.steps=7", "model.attention_dropout=0.1")
+    for name in ("with", "without"):
+        (tmp_path / name).mkdir()
+    run_all(tmp_path / "with", *words)
+
+    def failing(*arguments: object, **named: object) -> None:
+        raise RuntimeError("on purpose")
+
+    monkeypatch.setattr(loop, "checked", failing)
+    events = run_all(tmp_path / "without", *words)
+    assert [event.reason for event in events if isinstance(event, Checked)] == ["RuntimeError: on purpose"]
+    assert kept(Run.open(tmp_path / "without" / "run")) is None
+    assert_equal(tmp_path / "with" / "run", tmp_path / "without" / "run")
 
 
 @pytest.mark.usefixtures("compiled")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from math import isqrt
@@ -29,6 +30,10 @@ FEWEST = 5
 PATCHES = 4
 """In each direction, of an image whose size nothing tells."""
 SEED = 19
+
+TOKENS = re.compile(r"id|tok|src|tgt|source|target", re.IGNORECASE)
+"""What the names of arguments that are tokens have in them."""
+VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 Inputs = Tensor | Sequence[Any] | Mapping[str, Any]
 """What a model is called with: one argument, positional ones, or named ones."""
@@ -87,12 +92,17 @@ def replaced(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 def signature_of(model: nn.Module) -> inspect.Signature:
-    """What a forward takes; one that was compiled does not tell, and may take anything."""
+    """What a forward takes; a wrapper, such as an adapter, that hands on whatever it gets takes what its module takes.
+
+    One that was compiled does not tell, and may take anything.
+    """
     try:
-        return inspect.signature(model.forward)
+        found = inspect.signature(model.forward)
     except (TypeError, ValueError):
-        names = (("args", inspect.Parameter.VAR_POSITIONAL), ("kwargs", inspect.Parameter.VAR_KEYWORD))
-        return inspect.Signature([inspect.Parameter(name, kind) for name, kind in names])
+        found = inspect.Signature([inspect.Parameter(kind.name.lower(), kind) for kind in VARIADIC])
+    inner = list(model.children())
+    hands_on = all(parameter.kind in VARIADIC for parameter in found.parameters.values()) and found.parameters
+    return signature_of(inner[0]) if hands_on and len(inner) == 1 else found
 
 
 def build_inputs(model: nn.Module) -> dict[str, Any]:
@@ -147,25 +157,42 @@ def _for_configured(config: Any, parameters: Mapping[str, inspect.Parameter]) ->
 def _for_plain(model: nn.Module, parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
     """For somebody's own module: tokens, pixels, or vectors of the width that its first layer reads."""
     required = _required(parameters)
-    tables = [module for module in model.modules() if isinstance(module, nn.Embedding)]
+    width = _first_width(model)
+    tables = [module.num_embeddings for module in model.modules() if isinstance(module, nn.Embedding)]
+    if not tables and (width is None or all(TOKENS.search(name) for name in required)):
+        tables = _bare_tables(model)
     first = next((module for module in model.modules() if isinstance(module, nn.Conv2d | nn.Linear)), None)
     if isinstance(first, nn.Conv2d) and len(required) == 1:
         return {required[0]: _normal(2, first.in_channels, *_image(model, first))}
     if tables and 1 <= len(required) <= 2:
         length = _length(tables)
-        source = _tokens(tables[0].num_embeddings, length, set())
-        target = _tokens(min(table.num_embeddings for table in tables[:2]), length, set()).flip(0)
+        source = _tokens(tables[0], length, set())
+        target = _tokens(min(tables[:2]), length, set()).flip(0)
         rows = min(len(source), len(target))
         return dict(zip(required, (source[:rows], target[:rows]), strict=False))
-    width = _first_width(model)
     if not tables and width is not None and 1 <= len(required) <= 3:
         return dict.fromkeys(required, _normal(ROWS, LENGTH, width))
     return {}
 
 
-def _length(tables: Sequence[nn.Embedding]) -> int:
+def _bare_tables(model: nn.Module) -> list[int]:
+    """How many rows each table has that is a parameter without a layer, that of the tokens first: it has most."""
+    shapes = [
+        parameter.shape
+        for module in model.modules()
+        if not type(module).__module__.startswith("torch.nn") or isinstance(module, nn.ParameterDict | nn.ParameterList)
+        for parameter in module.parameters(recurse=False)
+        if parameter.dim() == 2 and parameter.is_floating_point()
+    ]
+    if not shapes:
+        return []
+    tokens = max(shapes)
+    return [tokens[0], *(shape[0] for shape in shapes if shape != tokens and shape[1] == tokens[1] != shape[0])]
+
+
+def _length(tables: Sequence[int]) -> int:
     """That of a probe, unless a table of positions is shorter; one with a handful of rows tells segments apart."""
-    return min([LENGTH, *(table.num_embeddings for table in tables[1:] if table.num_embeddings >= FEWEST)])
+    return min([LENGTH, *(rows for rows in tables[1:] if rows >= FEWEST)])
 
 
 def _image(model: nn.Module, first: nn.Conv2d) -> tuple[int, int]:
@@ -197,11 +224,10 @@ def _first_width(model: nn.Module) -> int | None:
 
 
 def _required(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
-    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [
         name
         for name, parameter in parameters.items()
-        if parameter.default is inspect.Parameter.empty and parameter.kind not in variadic
+        if parameter.default is inspect.Parameter.empty and parameter.kind not in VARIADIC
     ]
 
 
