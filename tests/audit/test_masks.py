@@ -202,8 +202,35 @@ def test_no_mask_where_the_loss_asks_for_the_next_token():
     assert "next" in found(model, "causality", inputs=(tokens,), loss=loss).source
     stated = Declared(causal=Stated(True, "config.is_decoder"))
     assert found(model, "causality", declared=stated).source == "config.is_decoder"
-    silent(model, "causality")  # nobody says that it is causal: a masked language model looks like this
+    unknown = silent(model, "causality")  # nobody says that it is causal: a masked language model looks like this
+    assert "nothing says" in unknown.skipped[0].reason
     silent(model, "causality", inputs=(tokens,), loss=lambda x: F.cross_entropy(x.flatten(0, 1), tokens.flatten()))
+
+
+def test_a_decoder_of_another_sequence_without_a_mask():
+    model = Translating()
+    inputs = (torch.randint(97, (6, 11)), torch.randint(97, (6, LENGTH)))
+    finding = found(model, "causality", inputs=inputs)
+    assert (finding.severity, finding.site) == (Severity.WARNING, "own:score")
+    assert finding.measured > 0.01 and finding.expected == 0
+    model.own = Masked()
+    silent(model, "causality", inputs=inputs)
+
+
+class Translating(nn.Module):
+    """An encoder and a decoder of one layer each."""
+
+    def __init__(self):
+        super().__init__()
+        self.source, self.target = nn.Embedding(97, D_MODEL), nn.Embedding(97, D_MODEL)
+        self.reads, self.own, self.asks = Attention(), Attention(), nn.Linear(D_MODEL, D_MODEL)
+        self.head = nn.Linear(D_MODEL, 97)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        memory, x = self.reads(self.source(source)), self.target(target)
+        x = x + self.own(x)
+        x = x + F.scaled_dot_product_attention(self.asks(x), memory, memory)
+        return self.head(x)
 
 
 def test_one_layer_without_its_mask():

@@ -92,7 +92,7 @@ def test_the_fresh_model_is_checked_and_a_resumed_one_is_not(tmp_path: Path) -> 
 
 @pytest.mark.usefixtures("compiled")
 def test_a_finding_is_told_and_stops_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    large = ("model.init.kind=torch", "model.multiplier.kind=one")
+    large = ("model.init.kind=torch", "model.multiplier.kind=none")
     events = run_all(tmp_path, "training.steps=5", *large)
     assert isinstance(events[-1], Finished)
     (told,) = [event for event in events if isinstance(event, Checked)]

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import isclose, isnan
 
 from surd.audit.evidence import Evidence
-from surd.audit.finding import Finding, Severity, Skipped, Unobserved
+from surd.audit.finding import Finding, Severity, Skipped, Unobserved, Value
 from surd.audit.heads import Heads
 from surd.audit.ledger import Line, lines
 from surd.audit.rule import Models, Needs, Rule, named, names, refuse_unknown
@@ -13,6 +14,8 @@ from surd.audit.theirs import theirs
 from surd.measure.sites import Trace
 
 ORDER = tuple(Severity)
+CLOSE = 0.05
+"""Relative difference up to which two places have the same number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,17 +137,27 @@ def _look(rule: Rule, evidence: Evidence) -> tuple[list[Finding], list[Skipped]]
 
 def merged(found: Sequence[Finding]) -> list[Finding]:
     """One finding for places that differ in nothing but where they are."""
-    one_each: dict[tuple, Finding] = {}
+    one_each: list[Finding] = []
     for one in found:
-        key = (one.rule, one.severity, one.quantity, _digits(one.measured), _digits(one.expected), one.mend)
-        before = one_each.get(key)
-        one_each[key] = one if before is None else replace(before, sites=(*before.sites, *one.sites))
-    return list(one_each.values())
+        place = next((number for number, before in enumerate(one_each) if _alike(before, one)), None)
+        if place is None:
+            one_each.append(one)
+        else:
+            one_each[place] = replace(one_each[place], sites=(*one_each[place].sites, *one.sites))
+    return one_each
 
 
-def _digits(value: object) -> object:
-    """Two digits of a number: layers of one fault differ in the third."""
-    return f"{value:.2g}" if isinstance(value, float) else value
+def _alike(before: Finding, one: Finding) -> bool:
+    """Whether it is the same fault: numbers may be 5 % apart, as layers of one fault are."""
+    names = ("rule", "severity", "quantity", "mend")
+    same = all(getattr(before, name) == getattr(one, name) for name in names)
+    return same and all(_close(getattr(before, name), getattr(one, name)) for name in ("measured", "expected"))
+
+
+def _close(first: Value, second: Value) -> bool:
+    if isinstance(first, float) and isinstance(second, float):
+        return isclose(first, second, rel_tol=CLOSE) or first == second or (isnan(first) and isnan(second))
+    return first == second
 
 
 def grouped(found: Sequence[Finding], rules: Sequence[Rule]) -> tuple[Finding, ...]:

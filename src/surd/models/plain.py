@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from surd.errors import SurdError
 from surd.models.language import Language
 from surd.models.model import Model
 from surd.models.seq2seq import Seq2Seq
@@ -58,9 +59,12 @@ class PlainSeq2Seq(Plain):
 
 
 def ragged(ids: Ids) -> Ragged:
-    """The rows without their padding."""
+    """The rows without their padding. One of padding alone is refused: what surd reads has at least its end token."""
     real = ids != PAD
-    return Ragged(ids[real] if not bool(real.all()) else ids.flatten(), tuple(real.sum(1).tolist()))
+    lengths = real.sum(1).tolist()
+    if not all(lengths):
+        raise SurdError("a row is all padding; every text that surd reads or writes has at least its end token")
+    return Ragged(ids[real] if not bool(real.all()) else ids.flatten(), tuple(lengths))
 
 
 def plain(model: Model) -> Plain:

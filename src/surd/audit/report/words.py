@@ -25,7 +25,9 @@ def counted(count: int, word: str) -> str:
 
 def verdict(report: Report) -> str:
     """One line: what counts against the model, and what else was said."""
-    return f"{report.subject}: {counts(one.severity for one in report.findings)}"
+    dark = report.trace is not None and not report.trace.attention
+    told = counts(one.severity for one in report.findings)
+    return f"{report.subject}: {told}{', attention not seen' if dark else ''}"
 
 
 def counts(found: Iterable[Severity]) -> str:

@@ -1,16 +1,18 @@
 """A model that is meant to be causal looks at future tokens."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from surd.audit.evidence import Evidence
-from surd.audit.finding import Finding, Severity, Skipped
+from surd.audit.finding import Finding, Severity, Skipped, Unobserved
 from surd.audit.rule import Models, Needs, Rule
+from surd.measure.inputs import signature_of
 from surd.measure.masked import Scored
 
 NAME = "causality"
+DECODER = "Vaswani et al. 2017, section 3.2.3: a decoder that tells the tokens of its own positions"
 MOST_BEYOND = 3
 """Diagonals above the main one that a triangle drawn one off may show."""
 
@@ -28,13 +30,22 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
     if reach.later == 0:
         return
     drawn = {one.site.name: shape for one in mixing.scores if (shape := triangle(one)) is not None}
-    meant = _meant(evidence, drawn)
-    if meant is None:
+    stated = evidence.declared.causal
+    if stated is not None and not stated.value:
         return
-    sites = [one for one in mixing.scores if one.square and _sees_later(one)]
-    site = sites[0] if sites else None
+    said = _meant(evidence, drawn)
+    meant = said or (DECODER if _decodes(evidence) else None)
+    if meant is None:
+        if evidence.subject.loss is None:
+            yield Skipped(
+                site=reach.source,
+                reason="an output sees later tokens, and nothing says that it must not: no configuration, no loss of "
+                "next tokens, no triangular mask",
+            )
+        return
+    site = next((one for one in _of_the_output(evidence, mixing.scores) if one.square and _sees_later(one)), None)
     yield Finding(
-        severity=Severity.FAULT,
+        severity=Severity.FAULT if said else Severity.WARNING,
         site=site.site.name if site else reach.source,
         quantity="share of an output's gradient that comes from later tokens",
         measured=reach.later,
@@ -51,12 +62,30 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
 
 def _meant(evidence: Evidence, drawn: dict[str, str]) -> str | None:
     """Who says that the model is causal; None where nobody does."""
-    stated = evidence.declared.causal
-    if stated is not None:
-        return stated.by if stated.value else None
+    if evidence.declared.causal is not None:
+        return evidence.declared.causal.by
     if evidence.mixing.next_tokens:
         return "the loss asks for the token that comes next"
     return f"the mask of {next(iter(drawn))}" if drawn else None
+
+
+def _of_the_output(evidence: Evidence, scores: Sequence[Scored]) -> Sequence[Scored]:
+    """Without those of an encoder, which end before the first layer that attends to it."""
+    cross = {one.site.path for one in evidence.trace.attention if one.cross}
+    first = next((number for number, one in enumerate(scores) if one.site.path in cross), 1)
+    return scores[max(0, first - 1) :]
+
+
+def _decodes(evidence: Evidence) -> bool:
+    """Whether it attends to another sequence and tells tokens at its own positions, with no argument for a mask."""
+    if not any(one.cross for one in evidence.trace.attention):
+        return False
+    if any("mask" in name for name in signature_of(evidence.module).parameters):
+        return False
+    try:
+        return evidence.tokens is not None
+    except Unobserved:
+        return False
 
 
 def triangle(one: Scored) -> str | None:
@@ -110,7 +139,8 @@ RULE = Rule(
     "after t is exactly 0 through a mask, with no tolerance. A model that sees the next token learns to copy it: its "
     "loss falls below ln V even on random tokens, and what it generates is noise.",
     when="From the first step of any language model or decoder. Encoders and masked language models look both ways by "
-    "design: the rule speaks only where the configuration, the loss or a triangular mask says that it is causal.",
+    "design: the rule speaks only where the configuration, the loss or a triangular mask says that it is causal, and "
+    "as a warning of a decoder that tells the tokens at its own positions from another sequence, without any mask.",
     example="""
 import torch
 

@@ -1,0 +1,68 @@
+"""Models of surd have nothing against them: every shipped recipe, its tied twins, and every choice of the model.
+
+Wide recipes are cut to a width at which a check takes half a second, and twins to two layers.
+"""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from laws.members import variants
+from laws.test_start import architecture, vocabulary
+
+from surd.audit.judge import Report
+from surd.models.architecture import Architecture
+from surd.models.language import Language
+from surd.models.seq2seq import Seq2Seq
+from surd.nn.norm import NormOrder
+from surd.recipe import shipped
+from surd.run.checked import checked
+
+WIDEST, WORDS = 128, 1000
+DECLARED = {
+    "scale=inverse": "attention-scale",
+    "scale=none": "attention-scale",
+    "scale=fixed": "attention-scale",
+    "scale=log_length": "attention-scale",
+    "multiplier=fixed": "embedding-scale",
+}
+"""Choices that deviate from the paper, which the recipe states."""
+FAULTY = {"init=torch": "tied-init-std"}
+"""Tables of standard deviation 1, as torch draws them, which are heads too: offered as the comparison that they are."""
+
+
+def report(settings: Architecture, size: int, language: bool = False) -> Report:
+    torch.manual_seed(0)
+    return checked(Language(settings, size) if language else Seq2Seq(settings, size, size), trained=False)
+
+
+def assert_silent(found: Report) -> None:
+    assert found.findings == (), str(found)
+    assert found.blind == "" and len(found.passed) > 20, str(found)
+
+
+@pytest.mark.parametrize("twin", ["as shipped", "pre", "post"])
+@pytest.mark.parametrize(("name", "path"), sorted(shipped().items()), ids=sorted(shipped()))
+def test_a_recipe_has_nothing_against_it(name: str, path: Path, twin: str) -> None:
+    recipe = tomllib.loads(path.read_text())
+    language = recipe.get("task") == "language"
+    changes: dict[str, Any] = {}
+    if twin != "as shipped":
+        changes = {"norm_order": twin, "tying": "output" if language else "all", "encoder_layers": 2, "decoder_layers": 2}
+    if recipe["model"]["d_model"] > WIDEST:
+        changes |= {"d_model": WIDEST, "d_ff": 2 * WIDEST, "heads": 4, "d_k": 32}
+    assert_silent(report(architecture(recipe, **changes), min(WORDS, vocabulary(name, recipe)), language))
+
+
+@pytest.mark.parametrize("name", variants())
+def test_a_choice_has_nothing_against_it_but_what_it_declares(name: str) -> None:
+    order = NormOrder.PRE if sum(map(ord, name)) % 2 else NormOrder.POST  # one of both, the same each time
+    shape = {"d_model": 64, "heads": 4, "d_k": 16, "d_ff": 128, "encoder_layers": 2, "decoder_layers": 2}
+    found = report(Architecture(**{**shape, "norm_order": order, **variants()[name]}), 500)
+    if name in FAULTY:
+        assert FAULTY[name] in [one.rule for one in found.failing], str(found)
+        return
+    assert found.clean, str(found)
+    assert {one.rule for one in found.findings} == ({DECLARED[name]} if name in DECLARED else set()), str(found)
