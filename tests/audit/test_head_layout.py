@@ -242,6 +242,29 @@ def test_written_out():
     silent(Language(constructions.ByHand()), "softmax-axis")
 
 
+class CutBehind(Attention):
+    """Weights of the future are set to zero behind the softmax; or, made to add up again, that is all right."""
+
+    def __init__(self, again: bool):
+        super().__init__()
+        self.again = again
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights = (split(self.query(x)) @ split(self.key(x)).mT * HEALTHY).softmax(-1)
+        weights = weights * torch.ones(x.shape[1], x.shape[1]).tril()
+        if self.again:
+            weights = weights / weights.sum(-1, keepdim=True)
+        return self.output(merge(weights @ split(self.value(x))))
+
+
+def test_weights_set_to_zero_behind_the_softmax():
+    finding = found(Language(CutBehind(again=False)), "softmax-axis")
+    # Nearly uniform weights 1/n, of which query t keeps t: (n + 1) / 2n of all.
+    assert finding.measured == pytest.approx((LENGTH + 1) / (2 * LENGTH), rel=0.05)
+    assert "behind the softmax" in finding.message
+    silent(Language(CutBehind(again=True)), "softmax-axis")
+
+
 @pytest.mark.parametrize("name", ["swin", "longformer", "gpt_bigcode", "xlnet", "levit"])
 def test_windows_shared_keys_and_relative_terms(name):
     entry = json.loads((Path(__file__).parents[1] / "measure/architectures.json").read_text())[name]

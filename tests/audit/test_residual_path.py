@@ -45,6 +45,9 @@ class Block(nn.Module):
         if self.style == "merged":
             x = self.second(x + self.attention(self.first(x)))
             return x + self.feedforward(x)
+        if self.style == "called twice":
+            x = self.first(x) + self.attention(self.first(x))
+            return self.second(x) + self.feedforward(self.second(x))
         x = self.first(x)
         x = x + self.attention(x)
         x = self.second(x)
@@ -81,8 +84,9 @@ def test_one_norm_on_the_path():
     assert finding.measured == pytest.approx(float((seen[1] - seen[0]).norm() / seen[0].norm()), rel=0.05)
 
 
-def test_all_norms_on_the_path():
-    finding = found(Language(Stack("normed")), RULE)
+@pytest.mark.parametrize("style", ["normed", "called twice"])
+def test_all_norms_on_the_path(style):
+    finding = found(Language(Stack(style)), RULE)
     assert len(finding.sites) == 4 and finding.measured > 0
 
 

@@ -6,12 +6,12 @@ zero, in any style of writing, with any mask and any order of axes.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from surd.measure.calls import Fused, Product, Projection, Seen, Softmax
+from surd.measure.calls import Fused, Product, Projection, Seen, Softmax, rms
 from surd.measure.factors import products_behind
 from surd.measure.gains import pull, signs
 from surd.measure.graph import Place, Stops, walk_back
@@ -19,6 +19,8 @@ from surd.measure.notes import Notes
 from surd.measure.sites import Role, Site
 
 MIXED = "an entry of a query or key depends on several tokens: no layout can be read"
+CUT = 1e-3
+"""Weights above this that are zero where they mix were set to zero."""
 FAINT = 1e-12
 """A weight below this share of the largest is that of a hidden key."""
 
@@ -52,6 +54,8 @@ class RowSums:
     mixed: int
     """Over which values are mixed."""
     by_hand: bool = False
+    cut: bool = False
+    """Weights were set to zero behind the softmax, and not made to add up again."""
 
 
 def read_layouts(notes: Notes) -> list[Layout]:
@@ -74,7 +78,8 @@ def read_row_sums(notes: Notes) -> list[RowSums]:
             weights, mix = notes.weights_of(call), call.mixed[0][1].place
             if weights is not None and mix is not None:
                 sums = _sums(_site(call), weights, mix, torch.softmax(call.values.double(), call.axis), call.axis)
-                found += [sums] if sums is not None else []
+                if sums is not None:
+                    found.append(_as_mixed(notes, call, sums) or sums)
     for product in notes.products.values():
         found += [] if product.mixes else _by_hand(notes, product)
     return found
@@ -265,6 +270,22 @@ def _sums(site: Site, weights: Place, mix: Place, values: Tensor, axis: int, by_
         return None
     std = float(sums.std(unbiased=False)) if sums.numel() > 1 else 0.0
     return RowSums(site=site, mean=float(sums.mean()), std=std, axis=axis, mixed=varying[0], by_hand=by_hand)
+
+
+def _as_mixed(notes: Notes, call: Softmax, sums: RowSums) -> RowSums | None:
+    """The sums of what was mixed, where that is the softmax with some weights set to zero."""
+    value, mix = call.mixed[0]
+    product = None if mix.place is None else notes.products.get(mix.place.node)
+    weights = None if product is None else product.left if product.right is value else product.right
+    if weights is None or weights.value is None or weights.value.numel() != call.values.numel():
+        return None
+    mixed = weights.value.double().reshape(call.values.shape)
+    whole = torch.softmax(call.values.double(), call.axis).nan_to_num()
+    zeroed = (mixed == 0) & (whole > CUT)
+    if not bool(zeroed.any()) or rms(mixed - whole.masked_fill(zeroed, 0)) > CUT * rms(whole):
+        return None
+    rows = mixed.sum(sums.mixed)
+    return replace(sums, mean=float(rows.mean()), std=float(rows.std(unbiased=False)), cut=True)
 
 
 def _by_hand(notes: Notes, product: Product) -> Sequence[RowSums]:

@@ -237,7 +237,9 @@ class Notes:
         if len(nodes) != 2 or nodes[0][0] is nodes[1][0]:
             return False
         (older, carried), (newer, branch) = sorted(nodes, key=lambda pair: pair[0]._sequence_nr())
-        if not comes_from(newer, older):
+        if not comes_from(newer, older) and (again := self._normed_again(nodes)) is not None:
+            (older, carried), (newer, branch) = again
+        elif not comes_from(newer, older):
             # What is carried may have been multiplied by a number, before the branch was made or after it.
             pairs = ((older, carried, newer, branch), (newer, branch, older, carried))
             found = [(_multiplied(one), x, other, y) for one, x, other, y in pairs]
@@ -250,6 +252,15 @@ class Notes:
         self.residuals.append(Residual(where=here, carried=older, value=carried.detach(), branch=newer))
         self._size(Role.BRANCH, branch, Where(path=self._makers.get(newer, here.path), file=here.file, line=here.line))
         return True
+
+    def _normed_again(self, nodes: Sequence[tuple[Node, Tensor]]) -> Sequence[tuple[Node, Tensor]] | None:
+        """norm(x) beside a function of x that calls the norm once more: what is carried, and the branch."""
+        for pair in (nodes, nodes[::-1]):
+            (carried, _), (branch, _) = pair
+            read = self.normed[carried][1].place if carried in self.normed else None
+            if read is not None and comes_from(branch, read.node) and branch not in self.normed:
+                return pair
+        return None
 
     def _projected(self, node: Node, older: Node) -> bool:
         """Whether a node comes from an older one by way of a layer."""

@@ -22,6 +22,8 @@ FIRST = ("attention_mask", "src_key_padding_mask", "key_padding_mask", "padding_
 OTHERS = ("head", "decoder", "tgt", "target", "trg", "memory", "cross", "label", "causal", "ahead", "future", "sub")
 OTHERS += ("pos", "layer", "image", "pixel", "masked", "prefix", "global", "patch", "time", "dec", "loss", "pad_token")
 """Parts of the names of masks that tell of something else."""
+AGAIN = ("memory", "cross", "encoder", "enc_dec", "src_tgt")
+"""Parts of the names of masks by which a decoder is told again what of the source is padding."""
 SAME = 1e-5
 """Relative difference up to which outputs are the same."""
 NO_MASK = "the forward takes no mask of padding, and no id of padding is known that it hides"
@@ -36,9 +38,10 @@ class Told:
     named: dict[str, Any]
     """The arguments of the call without padding."""
     content: str
-    mask: str | None
+    masks: tuple[str, ...]
+    """Of the tower whose input is padded, and of those that read what it returns."""
     write: Write | None
-    """From what is padding to the argument."""
+    """From what is padding to the arguments."""
     padding: int | None
     """The id, where the tokens tell."""
 
@@ -46,8 +49,8 @@ class Told:
         """The arguments with some positions padded; another `seed` fills them with something else."""
         changed = dict(self.named)
         x = self.named[self.content]
-        if self.mask is not None and self.write is not None:
-            changed[self.mask] = self.write(pads.to(x.device))
+        if self.write is not None:
+            changed |= {mask: self.write(pads.to(x.device)) for mask in self.masks}
         if self.padding is not None:
             changed[self.content] = x.masked_fill(pads.to(x.device), self.padding)
         elif seed is not None:
@@ -168,12 +171,15 @@ def _at_padding(one: Scored, pads: Tensor, hidden: Tensor) -> bool:
 def _ways(model: nn.Module, named: dict[str, Any], content: str, padding: int | None) -> Iterator[Told]:
     """Arguments that may be a mask, each written in all usual ways; then the id of padding."""
     x = named[content]
+    again = _told_again(model, named)
     for name in _mask_names(model, named):
         given = named.get(name)
         for write in _writings(given if isinstance(given, Tensor) else None, name, x):
-            yield Told(named=named, content=content, mask=name, write=write, padding=None)
+            yield Told(named=named, content=content, masks=(name,), write=write, padding=None)
+            if len(again) and name not in again:
+                yield Told(named=named, content=content, masks=(name, *again), write=write, padding=None)
     if padding is not None and not x.is_floating_point():
-        yield Told(named=named, content=content, mask=None, write=None, padding=padding)
+        yield Told(named=named, content=content, masks=(), write=None, padding=padding)
 
 
 def _mask_names(model: nn.Module, named: dict[str, Any]) -> list[str]:
@@ -181,6 +187,13 @@ def _mask_names(model: nn.Module, named: dict[str, Any]) -> list[str]:
     names = [name for name in names if not any(part in name for part in OTHERS)]
     ranks = {name: FIRST.index(name) if name in FIRST else len(FIRST) for name in names}
     return sorted(names, key=lambda name: ranks[name])[:2]
+
+
+def _told_again(model: nn.Module, named: dict[str, Any]) -> tuple[str, ...]:
+    """Masks of the source that a decoder takes besides; of padding those, where some say so in their names."""
+    names = [x for x in signature_of(model).parameters if ("mask" in x or "pad" in x) and x not in named]
+    again = [name for name in names if any(part in name for part in AGAIN) and "is_causal" not in name]
+    return tuple([name for name in again if "pad" in name] or again)
 
 
 def _writings(given: Tensor | None, name: str, x: Tensor) -> Iterator[Write]:

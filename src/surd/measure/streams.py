@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from torch.autograd.graph import Node
+
 from surd.measure.calls import Residual
 from surd.measure.graph import Place, walk_back
 from surd.measure.notes import Notes
@@ -35,9 +37,10 @@ def _carried(notes: Notes, residual: Residual) -> Carried:
     others: dict = {node: place for node, place in notes.norms.items() if node is not residual.carried}
     met, _ = walk_back([residual.branch], {**others, residual.carried: carried or _nowhere(notes)})
     normed, within, error = False, False, 0.0
+    same = _same_norms(notes, residual.carried)
     if residual.carried in notes.normed:
         where, read = notes.normed[residual.carried]
-        own = residual.carried in met and read.shape == residual.value.shape
+        own = bool(same & met.keys()) and read.shape == residual.value.shape
         normed = own and _inside(where.path, residual.where.path)
         made = None if read.place is None else notes.sums.get(read.place.node)
         within = made is not None and (made.path == residual.where.path or _inside(made.path, residual.where.path))
@@ -45,10 +48,23 @@ def _carried(notes: Notes, residual: Residual) -> Carried:
             value = read.value.double()
             error = float((residual.value.double() - value).norm() / value.norm().clamp(min=1e-30))
     where = residual.where
-    pre = residual.carried not in met and any(node in notes.norms for node in met)
+    pre = not same & met.keys() and any(node in notes.norms for node in met)
     return Carried(
         path=where.path, file=where.file, line=where.line, error=error, normed=normed, within=within, pre=pre
     )
+
+
+def _same_norms(notes: Notes, carried: Node) -> set[Node]:
+    """What is carried, and the outputs of every norm of the same thing: `norm(x) + f(norm(x))` may call it twice."""
+    read = notes.normed[carried][1].place if carried in notes.normed else None
+    if read is None:
+        return {carried}
+    others = {
+        node: seen.place
+        for node, (where, seen) in notes.normed.items()
+        if where.path == notes.normed[carried][0].path and seen.place is not None
+    }
+    return {carried, *(node for node, place in others.items() if place.node is read.node)}
 
 
 def _nowhere(notes: Notes) -> Place:

@@ -1,9 +1,10 @@
 """The residual stream grows from layer to layer, or leaves a pre-norm stack without a norm."""
 
 from collections.abc import Iterator
+from math import log
 
 from surd.audit.evidence import Evidence
-from surd.audit.finding import Finding, Severity, Unobserved
+from surd.audit.finding import Finding, Severity, Unobserved, as_one
 from surd.audit.rule import Models, Needs, Rule
 from surd.audit.thresholds import threshold
 from surd.measure.sites import Chain
@@ -20,7 +21,7 @@ def look(evidence: Evidence) -> Iterator[Finding]:
     grown = [one for chain in chains for one in _growth(chain)]
     yield from grown
     if not any(one.severity.fails for one in grown):  # a stream that explodes is too large for every reader
-        yield from _bare(evidence)
+        yield from as_one(_bare(evidence), grave=lambda one: abs(log(float(one.measured))))
 
 
 def _growth(chain: Chain) -> Iterator[Finding]:
@@ -55,8 +56,10 @@ def _growth(chain: Chain) -> Iterator[Finding]:
 def _bare(evidence: Evidence) -> Iterator[Finding]:
     """Whoever reads the stream itself gets the sum of all layers, where the others get unit entries."""
     healthy = threshold(NAME, "bare")
+    blocks = {size.site.path for chain in evidence.trace.chains for size in chain.sums} - {""}
     for one in evidence.trace.bare:
-        if one.usual:
+        if one.usual and one.rms:
+            inside = any(one.path.startswith(f"{block}.") for block in blocks)
             yield Finding(
                 severity=Severity.NOTE if healthy.holds(one.rms / one.usual) else Severity.WARNING,
                 site=one.path,
@@ -67,9 +70,11 @@ def _bare(evidence: Evidence) -> Iterator[Finding]:
                 high=healthy.high,
                 source=PRE_NORM,
                 message=f"{one.path} reads the residual stream without a norm, at an rms of {one.rms:.3g}, "
-                "where the other "
-                f"layers read norms of it, at {one.usual:.3g}: the stack has no final norm",
-                mend="end the stack with a norm of the same kind, before whatever reads its output",
+                f"where the other layers read norms of it, at {one.usual:.3g}"
+                + ("" if inside else ": the stack has no final norm"),
+                mend=f"put a norm before {one.path}, as the other branches have one"
+                if inside
+                else "end the stack with a norm of the same kind, before whatever reads its output",
                 file=one.file,
                 line=one.line,
             )

@@ -17,7 +17,7 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
     if not sums and not evidence.mixing.layouts:
         yield Skipped(reason="no softmax attention was seen")
         return
-    wrong = [one for one in sums if one.axis != one.mixed or one.by_hand]
+    wrong = [one for one in sums if one.axis != one.mixed or one.by_hand or one.cut]
     sizes = [one for one in wrong if not healthy.holds(abs(one.mean - 1))]
     spread = [one for one in wrong if one not in sizes and not healthy.holds(one.std)]
     yield from as_one(
@@ -30,11 +30,18 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
     )
 
 
+def _cause(one: RowSums) -> str:
+    if one.by_hand:
+        return f"exp and sum, written out, do not normalise axis {one.mixed}"
+    if one.cut:
+        return "weights are set to zero behind the softmax"
+    return f"the softmax runs over axis {one.axis}, values are mixed over axis {one.mixed}"
+
+
 def _finding(one: RowSums, quantity: str, measured: float, expected: float) -> Finding:
-    ran = (
-        "exp and sum, written out," if one.by_hand else f"the softmax runs over axis {one.axis}, values are mixed over"
-    )
-    axis = f"do not normalise axis {one.mixed}" if one.by_hand else f"axis {one.mixed}"
+    cause, mend = _cause(one), "let the softmax run over the axis of the keys, the last of the scores: dim=-1"
+    if one.cut:
+        mend = "mask the scores, before the softmax: what a weight of zero leaves out then goes to the other keys"
     return Finding(
         severity=Severity.FAULT,
         site=one.site.name,
@@ -42,8 +49,8 @@ def _finding(one: RowSums, quantity: str, measured: float, expected: float) -> F
         measured=measured,
         expected=expected,
         source="definition of attention: Vaswani et al. 2017, equation 1",
-        message=f"{ran} {axis}: the weights of a query add up to {one.mean:.4g} ± {one.std:.2g}, expected 1 ± 0",
-        mend="let the softmax run over the axis of the keys, which is the last of the scores: softmax(scores, dim=-1)",
+        message=f"{cause}: the weights of a query add up to {one.mean:.4g} ± {one.std:.2g}, expected 1 ± 0",
+        mend=mend,
         file=one.site.file,
         line=one.site.line,
     )
