@@ -41,7 +41,7 @@ GROWN = {
 }
 """What takes the place of the small sizes, where a type has such a field."""
 OF_A_TYPE: dict[str, dict[str, Any]] = {
-    "cvt": {"embed_dim": [64, 192, WIDTH], "num_heads": [1, 3, HEADS], "depth": [1, 1, 2]},
+    "cvt": {"embed_dim": [64, 192, WIDTH], "num_heads": [1, 3, HEADS], "depth": [1, 2, 3]},
     "swinv2": {"embed_dim": WIDTH // 2, "num_heads": [4, HEADS]},
     "whisper": {"num_mel_bins": 80},
 }
@@ -72,6 +72,4 @@ def built(name: str, wide: bool = False) -> torch.nn.Module:
 
 def _grown(sizes: dict[str, Any]) -> dict[str, Any]:
     """The same fields, nested ones too, with the large values."""
-    return {
-        key: _grown(value) if isinstance(value, dict) else GROWN.get(key, value) for key, value in sizes.items()
-    }
+    return {key: _grown(value) if isinstance(value, dict) else GROWN.get(key, value) for key, value in sizes.items()}

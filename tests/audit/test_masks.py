@@ -127,6 +127,42 @@ def test_padding_that_is_seen(make):
     silent(make(-1e9), "causality")
 
 
+class Towers(nn.Module):
+    """torch's encoder and decoder, each told of padding by an argument of its own, or only the encoder."""
+
+    def __init__(self, towers: int) -> None:
+        super().__init__()
+        self.source, self.target = nn.Embedding(97, D_MODEL), nn.Embedding(97, D_MODEL)
+        self.both = nn.Transformer(D_MODEL, HEADS, 1, 1, 2 * D_MODEL, dropout=0.0, batch_first=True)
+        self.head = nn.Linear(D_MODEL, 97)
+        self.told = {"src_key_padding_mask": True, "memory_key_padding_mask": towers > 1}
+
+    def run(self, source: Tensor, target: Tensor, **masks: Tensor | None) -> Tensor:
+        told = {name: masks.get(name) for name, on in self.told.items() if on}
+        causal = nn.Transformer.generate_square_subsequent_mask(target.shape[1])
+        return self.head(self.both(self.source(source), self.target(target), tgt_mask=causal, **told))
+
+
+class Apart(Towers):
+    def forward(self, source, target, src_key_padding_mask=None, memory_key_padding_mask=None):
+        masks = {"src_key_padding_mask": src_key_padding_mask, "memory_key_padding_mask": memory_key_padding_mask}
+        return self.run(source, target, **masks)
+
+
+class Together(Towers):
+    def forward(self, source, target, source_padding=None):
+        return self.run(source, target, src_key_padding_mask=source_padding, memory_key_padding_mask=source_padding)
+
+
+@pytest.mark.parametrize("style", [Apart, Together])
+def test_each_tower_is_told_of_padding(style):
+    silent(style(2), "mask-leak")
+    silent(nn.Transformer(D_MODEL, HEADS, 1, 1, 2 * D_MODEL, batch_first=True), "mask-leak")
+    finding = found(style(1), "mask-leak")
+    assert finding.sites == ("both.decoder.layers.0.multihead_attn:cross score",)
+    assert finding.measured == pytest.approx(PADS / LENGTH, rel=0.2)
+
+
 class Tiled(nn.Module):
     """Heads stand before the batch; the mask of each row is repeated instead of the whole batch tiled."""
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from surd.data.batch import Batch
 from surd.measure.alarms import RULES
-from surd.measure.inputs import build_inputs
+from surd.measure.building import build_inputs
 from surd.measure.vitals import Alarm, Range, Vitals
 from surd.measure.watch import watch
 from surd.models.seq2seq import Architecture, Seq2Seq

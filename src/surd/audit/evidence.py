@@ -16,11 +16,12 @@ from surd.audit.theirs import theirs
 from surd.audit.weights import Weights
 from surd.errors import SurdError, raised
 from surd.measure.backends import backend, has_other, switched
+from surd.measure.building import build_inputs
 from surd.measure.calls import dense, rms
 from surd.measure.drawn import is_drawn
 from surd.measure.extremes import Hearing
 from surd.measure.hearing import hear
-from surd.measure.inputs import Inputs, arguments, build_inputs, replaced, signature_of, tensors
+from surd.measure.inputs import Inputs, arguments, replaced, signature_of, tensors
 from surd.measure.mixing import Mixing, observe
 from surd.measure.padded import Padded, read_padding
 from surd.measure.probe import probe, unwrapped

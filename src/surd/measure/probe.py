@@ -7,13 +7,14 @@ from torch import Tensor, nn
 
 from surd.errors import SurdError
 from surd.measure.bare import read_bare
+from surd.measure.building import build_inputs
 from surd.measure.calls import Size
 from surd.measure.chains import read_chains
 from surd.measure.factors import read_attention
 from surd.measure.flow import read_flows, read_positions
 from surd.measure.forward import Forward, Loss, forward, training_forward
 from surd.measure.gradients import read_gradients
-from surd.measure.inputs import Inputs, are_ids, build_inputs, replaced
+from surd.measure.inputs import Inputs, are_ids, replaced
 from surd.measure.multipliers import read_embeddings, read_features, read_head, read_ties
 from surd.measure.notes import Notes, tells_tokens
 from surd.measure.restore import Keep, preserved

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+from torch import Tensor
+
 from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Skipped, Unobserved, as_one
 from surd.audit.rule import Models, Needs, Rule
@@ -46,12 +48,29 @@ def _by_content(padded: Padded) -> Iterator[Finding]:
         return
     if not any(one.hidden is not None for one in padded.scores):
         return  # no mask reaches the scores: it may be meant for something else
-    for one in padded.scores:
-        where = at_padding(one, padded.pads)
-        found = None if where is None else one.mass(where)
+    for one, where in _of_the_source(padded):
+        found = one.mass(where)
         if found is not None and not threshold(NAME, "mass").holds(found[0]):
             change = f"outputs at real positions change by {padded.change:.2g} with what padding holds"
             yield _finding(one, *found, change)
+
+
+def _of_the_source(padded: Padded) -> list[tuple[Scored, Tensor]]:
+    """Attentions whose keys may be the padded ones, and where these stand: not a decoder's to itself."""
+    places = [(one, at_padding(one, padded.pads)) for one in padded.scores]
+    known = [(one, where) for one, where in places if where is not None]
+    across = [(one, where) for one, where in known if one.site.cross]
+    within = [(one, where) for one, where in known if not one.site.cross]
+    if not across:
+        return known
+    if any(one.hidden is not None and bool((one.hidden & where).any()) for one, where in within):
+        return across  # the encoder hides them
+    return across + [(one, where) for one, where in within if not _looks_back(one)]
+
+
+def _looks_back(one: Scored) -> bool:
+    """Whether every key that is later than its query is hidden."""
+    return one.square and not bool(one.seen.triu(1).any())
 
 
 def _by_rows(padded: Padded) -> Iterator[Finding]:
