@@ -159,7 +159,7 @@ def test_each_tower_is_told_of_padding(style):
     silent(style(2), "mask-leak")
     silent(nn.Transformer(D_MODEL, HEADS, 1, 1, 2 * D_MODEL, batch_first=True), "mask-leak")
     finding = found(style(1), "mask-leak")
-    assert finding.sites == ("both.decoder.layers.0.multihead_attn:cross score",)
+    assert finding.sites == ("both.decoder.layers.0.multihead_attn:score",)
     assert finding.measured == pytest.approx(PADS / LENGTH, rel=0.2)
 
 

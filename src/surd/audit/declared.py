@@ -45,6 +45,8 @@ class Declared:
     """Whether a norm multiplies by 1 + w rather than by w."""
     std: Stated[float] | None = None
     """Standard deviation of the initialisation."""
+    fan_in: Stated[float] | None = None
+    """g, where matrices start at g/√fan_in and those of queries at g/√(fan_in · d_k)."""
     depth_scaled: Stated[bool] | None = None
     """Whether the outputs of branches start at std / √(2 · layers)."""
     padding: Stated[int] | None = None

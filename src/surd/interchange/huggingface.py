@@ -124,12 +124,22 @@ def _loaded(kind: Any, config: Any, files: FileWeights, dtype: torch.dtype) -> t
         torch.manual_seed(SEED)
         try:
             model, about = kind.from_pretrained(
-                None, config=config, state_dict=tensors, dtype=dtype, output_loading_info=True
+                None,
+                config=config,
+                state_dict=tensors,
+                dtype=dtype,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # told below, all at once
             )
         except Exception as error:
             raise SurdError(
                 f"{files.path}: its weights do not fit a {kind.__name__} of its {NAME}: {first_line(error)}"
             ) from None
+    if odd := sorted(
+        (str(key), tuple(found), tuple(meant)) for key, found, meant in about.get("mismatched_keys") or ()
+    ):
+        told = listed([f"{key} is {found}, expected {meant}" for key, found, meant in odd], 3)
+        raise SurdError(f"{files.path}: {len(odd)} tensors do not fit a {kind.__name__} of its {NAME}: {told}")
     kinds = {"missing_keys": "not in the files, so still random", "unexpected_keys": "in the files, but unknown to it"}
     found = {text: sorted(map(str, about.get(key) or ())) for key, text in kinds.items()}
     return model.eval(), [f"{len(names)} tensors {text}: {listed(names, 3)}" for text, names in found.items() if names]

@@ -138,6 +138,7 @@ def _of_family(text: Part, whole: Part) -> Declared:
     return Declared(
         head=_said(text, "head") or _said(whole, "head"),
         gain_offset=_said(text, "gain_offset"),
+        fan_in=_said(text, "fan_in"),
         depth_scaled=_said(text, "depth_scaled"),
         released=released,
     )

@@ -16,8 +16,9 @@ SCHEMES: Mapping[str, Callable[[int, int], float]] = {
 OTHERS: tuple[Callable[[int, int], float], ...] = (
     lambda inputs, outputs: max(inputs, outputs) ** -0.5,
     lambda inputs, outputs: (2 / (5 * inputs)) ** 0.5,
+    lambda inputs, outputs: (2 * inputs) ** -0.5,
 )
-"""Orthogonal matrices (Saxe et al. 2014), and small ones (Nguyen & Salazar 2019)."""
+"""Orthogonal matrices (Saxe et al. 2014), small ones (Nguyen & Salazar 2019), and CLIP's (Radford et al. 2021)."""
 
 
 def glorot(inputs: int, outputs: int) -> float:

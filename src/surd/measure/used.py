@@ -37,6 +37,8 @@ class _Uses:
             part = Part.TABLE if lookup.token else Part.POSITIONS
             rows, width = lookup.table.shape
             for leaf in _leaves(lookup.table):
+                if leaf.dim() == 0 or leaf.shape[0] != rows:
+                    continue  # turned to be looked up, or makes a table with another one: LoRA's A is so
                 yield self._use(leaf, part, lookup.where.path, fan_in=width, fan_out=rows)
 
     def attention(self) -> Iterator[Use]:

@@ -31,7 +31,10 @@ def declared(model: Model) -> Declared:
         causal=Stated(True, "the model's code"),
         parameters=Stated(model.parameter_counts()[0], "what `surd info` counts"),
         head_bias=Stated(a.output_bias, "recipe: model.output_bias"),
-        released={"attention-scale": f"{by} is {type(a.scale).__name__}, whose factor moves"} if moving else {},
+        released={
+            "init-std": "recipe: model.init",
+            **({"attention-scale": f"{by} is {type(a.scale).__name__}, whose factor moves"} if moving else {}),
+        },
     )
 
 

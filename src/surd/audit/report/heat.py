@@ -24,7 +24,7 @@ def heat_maps(heads: Sequence[Heads]) -> str:
 def _map(name: str, heads: Sequence[Heads]) -> str:
     if not heads:
         return ""
-    best, worst, meaning = SHOWN[name]
+    _, worst, meaning = SHOWN[name]
     short = shortened([one.site for one in heads])
     rows = "".join(
         f'<tr><th scope="row" title="{escape(one.site)}">{escape(label)}</th>{_cells(name, one, not number)}</tr>\n'
@@ -35,7 +35,7 @@ def _map(name: str, heads: Sequence[Heads]) -> str:
         f"<figure><figcaption>{escape(name)}</figcaption>"
         f'<div class="wide"><table class="heat" style="--columns:{columns};--label:{max(map(len, short))}">'
         f"<tbody>\n{rows}</tbody></table></div>"
-        f'<p class="readout faint" aria-live="polite">{escape(meaning)}; pale at {best:g}, red at {worst:g}</p>'
+        f'<p class="readout faint" aria-live="polite">{escape(meaning)}; red at {worst:g}</p>'
         f"<details><summary>its numbers</summary>{_numbers(name, heads, short, columns)}</details></figure>\n"
     )
 

@@ -56,16 +56,12 @@ def _by_content(padded: Padded) -> Iterator[Finding]:
 
 
 def _of_the_source(padded: Padded) -> list[tuple[Scored, Tensor]]:
-    """Attentions whose keys may be the padded ones, and where these stand: not a decoder's to itself."""
+    """Attentions whose keys may be the padded ones, and where these stand."""
     places = [(one, at_padding(one, padded.pads)) for one in padded.scores]
     known = [(one, where) for one, where in places if where is not None]
-    across = [(one, where) for one, where in known if one.site.cross]
-    within = [(one, where) for one, where in known if not one.site.cross]
-    if not across:
-        return known
-    if any(one.hidden is not None and bool((one.hidden & where).any()) for one, where in within):
-        return across  # the encoder hides them
-    return across + [(one, where) for one, where in within if not _looks_back(one)]
+    # A causal attention is a decoder's to itself, where the padding is not, if another one sees the padding unmasked.
+    others = [(one, where) for one, where in known if not _looks_back(one)]
+    return others if any(bool((one.seen & where).any()) for one, where in others) else known
 
 
 def _looks_back(one: Scored) -> bool:

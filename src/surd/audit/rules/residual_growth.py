@@ -91,24 +91,27 @@ RULE = Rule(
     "no harm where "
     "every reader has its norm (Gemma): that is a note.",
     example="""
-import torch
 from torch import nn
 
-from surd.audit.specimen import language_model
+from surd.audit.specimen import HEADS, WIDTH, PreNormBlock, language_model
 
 model = language_model()
+model.blocks = nn.ModuleList(PreNormBlock(WIDTH, HEADS) for _ in range(4))
 for block in model.blocks:
     block.attention_norm, block.feedforward_norm = nn.Identity(), nn.Identity()
     for matrix in (block.attention.value, block.attention.out, block.feedforward.inner, block.feedforward.outer):
-        nn.init.normal_(matrix.weight, std=2.5 / matrix.in_features**0.5)
+        nn.init.kaiming_normal_(matrix.weight)
 """,
     cure="""
-import torch
 from torch import nn
 
-from surd.audit.specimen import language_model
+from surd.audit.specimen import HEADS, WIDTH, PreNormBlock, language_model
 
 model = language_model()
+model.blocks = nn.ModuleList(PreNormBlock(WIDTH, HEADS) for _ in range(4))
+for block in model.blocks:
+    for matrix in (block.attention.out, block.feedforward.outer):
+        nn.init.normal_(matrix.weight, std=0.02 / 8**0.5)
 """,
     sources=(
         "Radford et al. 2019: GPT-2 draws the outputs of branches 1/√(2 · layers) times as large",

@@ -28,7 +28,7 @@ def _site(site: Attention) -> Iterator[Finding]:
     assert site.softmax is not None
     healthy = threshold(NAME, "dead")
     shares = {head: share for head, share in enumerate(site.softmax.dead) if not isnan(share)}
-    sick = {head: share for head, share in shares.items() if not healthy.holds(share)}
+    sick = {head: share for head, share in shares.items() if _is_sick(share, site.softmax.std[head])}
     if not sick:
         return
     whole = len(sick) == len(shares)
@@ -50,6 +50,13 @@ def _site(site: Attention) -> Iterator[Finding]:
         file=site.site.file,
         line=site.site.line,
     )
+
+
+def _is_sick(share: float, std: float) -> bool:
+    """Among rows of few keys some are dead by chance even where the logits are of a healthy size."""
+    if threshold(NAME, "logit_std").holds(std):
+        return not threshold(NAME, "short").holds(share)
+    return not threshold(NAME, "dead").holds(share)
 
 
 RULE = Rule(
