@@ -242,6 +242,15 @@ def test_written_out():
     silent(Language(constructions.ByHand()), "softmax-axis")
 
 
+def test_queries_keys_and_values_that_are_one_tensor_are_not_judged():
+    class Plain(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return F.softmax(x @ x.mT * D_MODEL**-0.5, -1) @ x
+
+    report = silent(Language(Plain()), "head-layout")
+    assert "one tensor" in report.skipped[0].reason
+
+
 class CutBehind(Attention):
     """Weights of the future are set to zero behind the softmax; or, made to add up again, that is all right."""
 

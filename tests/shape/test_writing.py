@@ -31,6 +31,7 @@ ALLOWED = {
     ("cli.py", "os.open"): "the null device, in the place of a standard output that is gone",
     ("commands/translate.py", "open"): "the user's output, no run: inside `files.replacing`, and streamed",
     ("data/lines.py", "tempfile.TemporaryFile"): "standard input, to be read twice; it goes again",
+    ("interchange/saved.py", "tempfile.TemporaryDirectory"): "a model saved and loaded to be compared; it goes again",
     ("run/writer.py", "tempfile.TemporaryDirectory"): "text that is scored, cut into windows; it goes again",
     ("training/sample.py", "tempfile.TemporaryDirectory"): "a sample of the text, for a time estimate; it goes again",
 }

@@ -52,7 +52,8 @@ class Drawn:
     @property
     def usual(self) -> bool:
         """Whether a published scheme gives it this deviation, with fans of its own."""
-        counts = {self.use.fan_out, *self.shape, *([self.attention.d_k] if self.attention else [])}
+        axes = {size for axis, size in enumerate(self.shape) if axis != self.use.axis}
+        counts = {self.use.fan_out, *axes, *([self.attention.d_k] if self.attention else [])}
         return any(self.near(std) for std in published(self.use.fan_in, counts))
 
     @property

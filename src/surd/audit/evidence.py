@@ -60,7 +60,8 @@ class Evidence:
     def module(self) -> nn.Module:
         """The live module, without wrappers."""
         if self.subject.module is None:
-            raise Unobserved("only a file of weights was given: nothing can be run")
+            still = self.weights.in_memory
+            raise Unobserved("nothing is to be run" if still else "only a file of weights was given: nothing can be run")
         return unwrapped(self.subject.module)
 
     @cached_property
@@ -80,7 +81,7 @@ class Evidence:
         """Whether the model has been trained, as far as its weights tell."""
         if self.subject.trained is not None:
             return self.subject.trained
-        matrices = (self.weights.tensor(name) for name, _ in self.weights.matrices())
+        matrices = (self.weights.top(name) for name, _ in self.weights.matrices())
         return not is_drawn(matrices)
 
     def size(self, site: str) -> float | None:

@@ -75,23 +75,35 @@ class FileWeights(Weights):
 
     def tensor(self, name: str) -> Tensor:
         stored = self._stored[name]
-        size = stored.shape.numel() * stored.dtype.itemsize
-        if not size:
-            return torch.empty(stored.shape, dtype=stored.dtype)
-        buffer = bytearray(size)
-        try:
-            with stored.path.open("rb") as file:
-                file.seek(stored.begin)
-                read = file.readinto(buffer)
-        except OSError as error:
-            _refuse(stored.path, (error.strerror or str(error)).lower())
-        if read != size:
-            _refuse(stored.path, f"damaged: {name} ends after {read} of {size} bytes")
-        return torch.frombuffer(buffer, dtype=stored.dtype).view(stored.shape)
+        return _numbers(name, stored, stored.begin, stored.shape)
+
+    def rows(self, name: str, begin: int, end: int) -> Tensor:
+        """No more than these is read."""
+        stored = self._stored[name]
+        begin, end, _ = slice(begin, end).indices(stored.shape[0])
+        shape = torch.Size((max(0, end - begin), *stored.shape[1:]))
+        return _numbers(name, stored, stored.begin + begin * stored.shape[1:].numel() * stored.dtype.itemsize, shape)
 
     @property
     def module(self) -> None:
         return None
+
+
+def _numbers(name: str, stored: Stored, begin: int, shape: torch.Size) -> Tensor:
+    """Those that lie from a byte of the file on."""
+    size = shape.numel() * stored.dtype.itemsize
+    if not size:
+        return torch.empty(shape, dtype=stored.dtype)
+    buffer = bytearray(size)
+    try:
+        with stored.path.open("rb") as file:
+            file.seek(begin)
+            read = file.readinto(buffer)
+    except OSError as error:
+        _refuse(stored.path, (error.strerror or str(error)).lower())
+    if read != size:
+        _refuse(stored.path, f"damaged: {name} ends after {read} of {size} bytes")
+    return torch.frombuffer(buffer, dtype=stored.dtype).view(shape)
 
 
 def read_header(path: Path) -> tuple[dict[str, Stored], dict[str, str]]:

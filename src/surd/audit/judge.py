@@ -11,6 +11,7 @@ from surd.audit.ledger import Line, lines
 from surd.audit.rule import Models, Needs, Rule, named, names, refuse_unknown
 from surd.audit.subject import Subject
 from surd.audit.theirs import theirs
+from surd.audit.weights import StillWeights
 from surd.measure.sites import Trace
 
 ORDER = tuple(Severity)
@@ -64,6 +65,8 @@ def judge(subject: Subject, select: Sequence[str] = (), ignore: Sequence[str] = 
     """
     refuse_unknown((*select, *ignore))
     rules = chosen(select, static)
+    if static and subject.module is not None:
+        subject = replace(subject, weights=StillWeights(subject.module))
     evidence = Evidence(subject)
     found: list[Finding] = []
     skipped: list[Skipped] = []

@@ -9,7 +9,6 @@ from torch import Tensor
 from surd.audit.evidence import Evidence
 from surd.audit.finding import Unobserved
 from surd.audit.weights import Weights
-from surd.measure.calls import storage
 from surd.measure.use import Part, Use
 
 PACKED = r"c_attn|qkv|query_key_value|Wqkv|qkv_proj|in_proj(_weight)?"
@@ -63,31 +62,46 @@ def tables(evidence: Evidence) -> list[str]:
 
 
 def head(evidence: Evidence) -> str | None:
-    """The matrix that makes the logits; the table itself, where it is one and the same."""
+    """The matrix that makes the logits; the table itself, where it is one and the same.
+
+    Of several, as beneath an adapter, it is the largest. A file of a tied model holds the table alone.
+    """
+    weights, tied = evidence.weights, evidence.declared.tied
     found = [use.name for use in uses(evidence) if use.part is Part.HEAD]
-    return found[-1] if found else None
+    if found:
+        return max(reversed(found), key=lambda name: weights.shape(name).numel())
+    known = tables(evidence)
+    return known[-1] if not weights.in_memory and known and tied is not None and tied.value else None
 
 
-def is_one(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors are the same numbers in memory: pointer, offset, shape and stride."""
-    if one is other:
-        return True
-    where = [(storage(x), x.storage_offset(), x.shape, x.stride()) for x in (one, other)]
-    return where[0][0] is not None and where[0] == where[1]
-
-
-def gap(one: Tensor, other: Tensor) -> float | None:
-    """The largest difference of two matrices; None when they have other shapes."""
-    for turned in (other, other.mT if other.dim() == 2 else other):
-        if one.shape == turned.shape and one.numel():
-            return float((one.detach().float() - turned.detach().float().to(one.device)).abs().max())
+def gap(weights: Weights, first: str, second: str) -> float | None:
+    """The largest difference of two matrices, of the rows that both have; None when they have other widths."""
+    shapes = weights.shape(first), weights.shape(second)
+    if 0 in (*shapes[0], *shapes[1]):
+        return None
+    if shapes[0][1:] == shapes[1][1:]:
+        return max(_apart(*pair) for pair in zip(weights.blocks(first), weights.blocks(second), strict=False))
+    if len(shapes[0]) == 2 and shapes[0] == shapes[1][::-1]:
+        return _apart(weights.tensor(first), weights.tensor(second).mT)
     return None
+
+
+def _apart(one: Tensor, other: Tensor) -> float:
+    rows = min(len(one), len(other)) if one.dim() else 1
+    one, other = (x.detach().float().reshape(-1) if not x.dim() else x.detach()[:rows].float() for x in (one, other))
+    return float((one - other.to(one.device)).abs().max())
+
+
+def is_blank(weights: Weights, name: str) -> bool:
+    """Whether all entries are zero."""
+    return not any(bool(block.count_nonzero()) for block in weights.blocks(name))
 
 
 def sample(x: Tensor, most: int = 2**18) -> Tensor:
     """Some entries of a tensor, in fp32."""
     flat = x.detach().reshape(-1)
-    return flat[:: max(1, flat.numel() // most) | 1].float()
+    # A copy: a view would keep all of the tensor in memory.
+    return flat[:: max(1, flat.numel() // most) | 1].to(torch.float32, copy=True)
 
 
 def std(x: Tensor) -> float:
@@ -100,13 +114,18 @@ def part_std(weights: Weights, use: Use) -> float:
     return std(use.of(weights.tensor(use.name)))
 
 
-def is_constant(x: Tensor) -> bool:
+def is_constant(weights: Weights, name: str) -> bool:
     """Whether all entries are equal."""
-    some = sample(x, 4096)
+    some = sample(weights.top(name), 4096)
     return bool((some == some[0]).all()) if some.numel() else True
 
 
-def cosine(one: Tensor, other: Tensor) -> float:
-    """Between two matrices of one shape."""
-    a, b = one.detach().float().flatten(), other.detach().float().flatten()
-    return float(torch.dot(a, b) / (a.norm() * b.norm()).clamp(min=1e-30))
+def cosine(weights: Weights, first: str, second: str) -> float:
+    """Between two matrices, over the rows that both have."""
+    dot = ones = others = 0.0
+    for one, other in zip(weights.blocks(first), weights.blocks(second), strict=False):
+        rows = min(len(one), len(other))
+        a = one.detach()[:rows].float().flatten()
+        b = other.detach()[:rows].float().flatten().to(a.device)
+        dot, ones, others = dot + float(a @ b), ones + float(a @ a), others + float(b @ b)
+    return dot / max((ones * others) ** 0.5, 1e-30)

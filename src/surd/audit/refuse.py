@@ -1,14 +1,12 @@
 """What no check can judge is refused before any rule looks: weights that are no numbers, or that are not there."""
 
+import re
+
 import torch
 from torch import Tensor, nn
 
 from surd.audit.weights import Weights
 from surd.errors import SurdError
-
-AT_ONCE = 2**24
-"""Numbers that are looked at together."""
-
 
 MOST_EXPANDED = 2**24
 """Entries of a tensor that is not all in memory."""
@@ -19,10 +17,10 @@ def refuse_numberless(weights: Weights) -> None:
     module = weights.module
     if module is not None:
         _refuse_absent(module)
-    for name in weights.names():
+    for name in sorted(weights.names(), key=_place) if module is None else weights.names():
         if not weights.dtype(name).is_floating_point or weights.dtype(name).itemsize < 2:
             continue
-        if wrong := _not_finite(weights.tensor(name)):
+        if wrong := sum(map(_not_finite, weights.blocks(name))):
             raise SurdError(
                 f"{name}: {wrong} of its {weights.shape(name).numel():,} numbers are NaN or infinite, and all "
                 "that they touch is; restore the weights from before, or draw them again"
@@ -41,8 +39,13 @@ def _refuse_absent(module: nn.Module) -> None:
             )
 
 
+def _place(name: str) -> tuple[bool, list[tuple[int, str]]]:
+    """Where a tensor of a file stands in the model: tables first, and the third layer before the tenth."""
+    inner = re.search(r"\.\d+\.", name) is not None
+    return inner, [(int(part), "") if part.isdigit() else (-1, part) for part in name.split(".")]
+
+
 def _not_finite(x: Tensor) -> int:
     """How many numbers are none, without a copy of the whole."""
-    parts = x.detach().flatten().split(AT_ONCE) if x.numel() else ()
     # A sum is finite where all are, unless it overflows: then they are counted one by one.
-    return sum(0 if bool(part.sum(dtype=torch.float64).isfinite()) else int((~part.isfinite()).sum()) for part in parts)
+    return 0 if bool(x.detach().sum(dtype=torch.float64).isfinite()) else int((~x.isfinite()).sum())

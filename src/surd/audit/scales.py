@@ -172,7 +172,7 @@ def stored(weights: Weights) -> Iterator[Scale]:
 
 def distinct(weights: Weights) -> list[str]:
     """One name of each tensor: names that are one place in memory are one."""
-    if weights.module is None:
+    if not weights.in_memory:
         return weights.names()
     found: dict[object, str] = {}
     for name in weights.names():

@@ -7,7 +7,13 @@ from hashlib import sha256
 import torch
 from torch import Tensor, nn
 
+from surd.measure.calls import storage
 from surd.measure.naming import display_path
+
+AT_ONCE = 2**24
+"""Numbers that are looked at together."""
+TOP = 4096
+"""Rows that stand for all of them."""
 
 
 class Weights(ABC):
@@ -33,6 +39,49 @@ class Weights(ABC):
     @abstractmethod
     def module(self) -> nn.Module | None:
         """The live module that holds them; None for a file."""
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether a layer holds them, and what is one tensor can be told from what is two."""
+        return False
+
+    def same(self, first: str, second: str) -> bool:
+        """Whether two names are of the same numbers in memory."""
+        return first == second
+
+    def one_parameter(self, first: str, second: str) -> bool:
+        """Whether they are one object too, whose gradients are summed."""
+        return first == second
+
+    def learns(self, name: str) -> bool:
+        """Whether it wants a gradient."""
+        return True
+
+    def padding(self, name: str) -> int | None:
+        """The row that the layer of a table keeps from learning."""
+        return None
+
+    def layers(self) -> dict[str, str]:
+        """The class of each layer, by its path."""
+        return {}
+
+    def rows(self, name: str, begin: int, end: int) -> Tensor:
+        """Some entries along the first axis."""
+        return self.tensor(name)[begin:end]
+
+    def top(self, name: str) -> Tensor:
+        """Its first rows, where there are very many."""
+        shape = self.shape(name)
+        return self.rows(name, 0, max(1, min(TOP, 2 * AT_ONCE // max(1, shape[1:].numel())))) if len(shape) else self.tensor(name)
+
+    def blocks(self, name: str) -> Iterator[Tensor]:
+        """All entries, some rows at a time; equal shapes make equal blocks."""
+        shape = self.shape(name)
+        step = max(1, AT_ONCE // max(1, shape[1:].numel()))
+        if len(shape) == 0:
+            yield self.tensor(name)
+        for begin in range(0, shape[0] if len(shape) else 0, step):
+            yield self.rows(name, begin, min(begin + step, shape[0]))
 
     def structure(self) -> str:
         """A checksum of names and shapes."""
@@ -69,20 +118,44 @@ class ModuleWeights(Weights):
         return held if held.layout is torch.strided else held.to_dense()
 
     @property
+    def in_memory(self) -> bool:
+        return True
+
+    def same(self, first: str, second: str) -> bool:
+        return is_one(self._held[first], self._held[second])
+
+    def one_parameter(self, first: str, second: str) -> bool:
+        return self._held[first] is self._held[second]
+
+    def learns(self, name: str) -> bool:
+        return self._held[name].requires_grad
+
+    def padding(self, name: str) -> int | None:
+        for layer in self._module.modules():
+            row, own = getattr(layer, "padding_idx", None), getattr(layer, "weight", None)
+            if isinstance(row, int) and isinstance(own, Tensor) and own.dim() == 2 and is_one(own, self._held[name]):
+                return row if 0 <= row < len(own) else None
+        return None
+
+    def layers(self) -> dict[str, str]:
+        return {display_path(path): type(layer).__name__ for path, layer in self._module.named_modules()}
+
+    @property
     def module(self) -> nn.Module | None:
         return self._module
 
 
 class StillWeights(ModuleWeights):
-    """A module's parameters as a file of them would be: each under its first name, and nothing that could be run."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__(module)
-        first: dict[int, str] = {}
-        for name, parameter in self._held.items():
-            first.setdefault(id(parameter), name)
-        self._held = {name: self._held[name] for name in first.values()}
+    """A module's parameters, and nothing that could be run."""
 
     @property
     def module(self) -> None:
         return None
+
+
+def is_one(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors are the same numbers in memory: pointer, offset, shape and stride; one may be turned."""
+    if one is other:
+        return True
+    where = [(storage(x), x.storage_offset(), sorted(zip(x.shape, x.stride(), strict=True))) for x in (one, other)]
+    return where[0][0] is not None and where[0] == where[1]

@@ -3,13 +3,11 @@
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import replace
 
 from surd.audit.judge import Report, judge
 from surd.audit.refuse import refuse_numberless
 from surd.audit.subject import Subject
 from surd.audit.theirs import theirs
-from surd.audit.weights import StillWeights
 from surd.errors import SurdError
 from surd.measure.sites import Trace
 
@@ -26,8 +24,6 @@ def judged(
     with redirect_stdout(sys.stderr), _told():
         subject = open_subject()
         refuse_numberless(subject.weights)
-        if static and subject.module is not None:
-            subject = replace(subject, weights=StillWeights(subject.module))
         report = judge(subject, select, ignore, static)
     if subject.module is not None and not static:
         _refuse_blind(report, subject)

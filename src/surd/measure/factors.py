@@ -78,6 +78,7 @@ def _fused(notes: Notes, call: Fused) -> _Found:
         softmax_over_keys=True,
         by_head=() if reason or call.scale is None else by_head(heads, query, key, None, call.scale),
         softmax=None if call.rows is None else of_heads(call.rows, heads),
+        reads=_reads(notes, query, key),
     )
     parts = [(Role.QUERY, call.query), (Role.KEY, call.key), (Role.VALUE, call.value)]
     parts += [(role, seen) for role, seen in ((Role.SCORE, call.scores), (Role.MIX, call.mix)) if seen is not None]
@@ -118,6 +119,7 @@ def _softmax(notes: Notes, call: Softmax, products: list[Product]) -> _Found:
         softmax_over_keys=call.axis == call.values.dim() - 1,
         by_head=() if reason else by_head(heads, query, key, steepest, content.alpha),
         softmax=read_softmax(call.values, heads, call.axis),
+        reads=_reads(notes, query, key),
     )
     parts = [(Role.QUERY, content.left), (Role.KEY, content.right), *_mixing(call)]
     return _Found(attention, attention.site, parts, _beneath(notes, query, key))
@@ -162,6 +164,16 @@ def _gain(notes: Notes, operand: Seen) -> Gain | None:
         return None
     stops = notes.beginnings
     return gain(operand.place, {**stops, **hand_written_norms(operand.place, stops)})
+
+
+def _reads(notes: Notes, query: Gain | None, key: Gain | None) -> tuple[float, float] | None:
+    """How large the inputs of both projections are: a factor may stand before them."""
+    sizes = [
+        notes.projections[gained.stops[0]].read.rms
+        for gained in (query, key)
+        if gained is not None and len(gained.stops) == 1 and gained.stops[0] in notes.projections
+    ]
+    return (sizes[0], sizes[1]) if len(sizes) == 2 else None
 
 
 def _no_gain(operand: Seen, found: Gain | None) -> str | None:

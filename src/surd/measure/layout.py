@@ -21,6 +21,7 @@ from surd.measure.sites import Role, Site
 MIXED = "an entry of a query or key depends on several tokens: no layout can be read"
 CUT = 1e-3
 """Weights above this that are zero where they mix were set to zero."""
+ONE = "values and keys are one tensor: what reaches the output as a value cannot be told from what asks for it"
 FAINT = 1e-12
 """A weight below this share of the largest is that of a hidden key."""
 
@@ -111,6 +112,8 @@ def _layout(
     query, key, value, d_k = operands
     if mix is None or mix.place is None or query.place is None or key.place is None:
         return Layout(site=site, reason="what the weights mix was not seen")
+    if value is not None and value.place is not None and value.place.node in (query.place.node, key.place.node):
+        return Layout(site=site, reason=ONE)
     last = torch.zeros(mix.shape, dtype=mix.place.dtype, device=mix.place.device)
     last.view(-1)[-1] = 1
     reached = None if value is None or value.place is None else pull(mix.place, value.place, last)

@@ -189,7 +189,8 @@ def _constant(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
         diagonal = int(given[1]) if len(given) > 1 else 0
         return ~(kept.tril(diagonal) if name.startswith("tril") else kept.triu(diagonal)), 0.0, False
     if name in (*ADDITIONS, *SUBTRACTIONS, *MULTIPLICATIONS) or name.startswith("baddbmm"):
-        return _combined(name, given)
+        # Where the sum is taken 0 times, nobody has written what it holds.
+        return None if kwargs.get("beta", 1) == 0 else _combined(name, given)
     return None
 
 

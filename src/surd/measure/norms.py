@@ -14,7 +14,18 @@ from surd.measure.products import CONVOLUTIONS, PRODUCTS
 
 WHOLE = ("layer_norm", "native_layer_norm", "rms_norm", "group_norm", "normalize")
 """torch's norms in one call."""
-REDUCTIONS = ("mean", "sum", "var", "std", "var_mean", "std_mean", "norm", "vector_norm", "linalg_vector_norm", "einsum")
+REDUCTIONS = (
+    "mean",
+    "sum",
+    "var",
+    "std",
+    "var_mean",
+    "std_mean",
+    "norm",
+    "vector_norm",
+    "linalg_vector_norm",
+    "einsum",
+)
 ROOTED = ("std", "std_mean", "norm", "vector_norm", "linalg_vector_norm")
 ROOTS = ("sqrt", "sqrt_", "rsqrt", "rsqrt_")
 POWERS = ("pow", "pow_", "__pow__", "float_power")
@@ -292,9 +303,7 @@ def _division(name: str, x: Tensor, out: Tensor, given: dict[str, Any]) -> Divis
     return Division.of(square, value, width=width, centred=name != "rms_norm")
 
 
-def _further(
-    one: _Statistic, name: str, out: Tensor, others: list[Tensor], args: Any, kwargs: Any
-) -> _Statistic:
+def _further(one: _Statistic, name: str, out: Tensor, others: list[Tensor], args: Any, kwargs: Any) -> _Statistic:
     """A statistic behind one more call: with an epsilon, or a root."""
     epsilon, outside, floor, dtype, rooted = one.epsilon, one.outside, one.floor, one.dtype, one.rooted
     if (name in PLUS or name in FLOORS) and (value := _small(args, kwargs, others)) is not None:

@@ -97,7 +97,10 @@ def _answers(place: Place, rows: int, positions: int) -> tuple[Tensor, int, int]
     shown = torch.zeros_like(answers)
     at = positions // 2
     leading = tuple(place.shape[:2])
-    if len(place.shape) > 2 and leading == (positions, rows) and rows != positions:
+    if leading == place.shape == (rows, rows):
+        # Samples beside samples, as two towers compare them: on the diagonal stands a sample with itself.
+        shown[0, 0], at = answers[0, 0], 0
+    elif len(place.shape) > 2 and leading == (positions, rows) and rows != positions:
         shown[at, 0] = answers[at, 0]
     elif len(place.shape) > 2 and leading == (rows, positions):
         shown[0, at] = answers[0, at]

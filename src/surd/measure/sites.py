@@ -138,6 +138,8 @@ class Attention:
     """The factor of each head; empty where heads cannot be told apart."""
     softmax: HeadReadings | None = None
     """What the softmax of each head does; None where its scores are not known."""
+    reads: tuple[float, float] | None = None
+    """Root mean squares of what the projections of query and key read; None unless each is one projection."""
 
     @property
     def name(self) -> str:

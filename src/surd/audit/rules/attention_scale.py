@@ -184,8 +184,14 @@ def _weights_share(evidence: Evidence, site: Attention) -> float:
 def _own_share(evidence: Evidence, site: Attention) -> float:
     """√d_k to some power that the weights of query and key hold, beside those of the value; else 1.
 
-    T5 divides by √d_k where it draws the query's weights. All three read the same input, so their sizes tell.
+    T5 divides by √d_k where it draws the query's weights. All three read the same input, so their sizes tell. Or the
+    input of the query's projection was divided, which then is smaller than the key's.
     """
+    near = threshold(NAME, "in_weights")
+    if site.reads is not None and not site.cross and site.reads[1]:
+        before = site.reads[0] / site.reads[1]
+        if near.holds(before * site.d_k**0.5):
+            return before
     if evidence.trained:
         return 1.0
     parts = (site.name.replace(f":{Role.SCORE}", f":{role}") for role in (Role.QUERY, Role.KEY, Role.VALUE))
@@ -194,7 +200,7 @@ def _own_share(evidence: Evidence, site: Attention) -> float:
         return 1.0
     share = query / site.query_gain * key / site.key_gain / value**2
     power = site.d_k**-0.5
-    return share if threshold(NAME, "in_weights").holds(share / power) else 1.0
+    return share if near.holds(share / power) else 1.0
 
 
 def _name(evidence: Evidence, site: Attention, ratio: float, share: float = 1.0) -> str:
@@ -204,7 +210,7 @@ def _name(evidence: Evidence, site: Attention, ratio: float, share: float = 1.0)
     names = {root: "the factor is missing", 1 / root: "the factor is applied twice", root**2: "multiplied by √d_k"}
     names |= {sqrt(root): "only one of two quarter powers is applied"}
     names |= {sqrt(site.d_k / width): "d_model stands where d_k belongs" for width in widths if width != site.d_k}
-    close = 0.1 if share != 1 else 0.02  # sizes of weights are drawn
+    close = 0.2 if share != 1 else 0.02  # sizes of weights are drawn
     for value, name in names.items():
         if isclose(ratio, value, rel_tol=close):
             return name

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity
-from surd.audit.parts import is_one, sample, std
+from surd.audit.parts import gap, sample, std
 from surd.audit.rule import Models, Needs, Rule
 
 NAME = "cloned-layers"
@@ -58,8 +58,8 @@ def _drawn(x: Tensor) -> bool:
 
 
 def _copied(evidence: Evidence, first: str, second: str) -> bool:
-    one, other = evidence.weights.tensor(first), evidence.weights.tensor(second)
-    return not (evidence.subject.module is not None and is_one(one, other)) and torch.equal(one, other)
+    weights = evidence.weights
+    return not weights.same(first, second) and gap(weights, first, second) == 0
 
 
 RULE = Rule(

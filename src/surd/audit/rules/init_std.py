@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from math import inf, log
 from statistics import median
 
+from torch import nn
+
 from surd.audit.drawing import Drawn, common, drawn, odd_ones, shared
 from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Unobserved
@@ -13,6 +15,7 @@ from surd.audit.rule import Models, Needs, Rule
 from surd.audit.thresholds import threshold
 from surd.errors import SurdError
 from surd.measure.fans import glorot
+from surd.measure.naming import display_path
 from surd.measure.redrawn import Change, branches, logit_std, redrawn
 from surd.measure.sites import Trace
 from surd.measure.use import Part
@@ -146,9 +149,12 @@ def _strange_fans(evidence: Evidence, matrices: Sequence[Drawn]) -> Iterator[Sus
 
 def _is_known_packing(evidence: Evidence, one: Drawn) -> bool:
     """torch's attention, and a model that says so, draw all parts at once: logits of half the deviation learn well."""
-    owner = evidence.weights.module
-    return NAME in evidence.declared.released or (
-        owner is not None and type(owner.get_submodule(one.use.path)).__module__.startswith("torch.nn.")
+    if NAME in evidence.declared.released:
+        return True
+    paths = one.use.path, one.use.name.rpartition(".")[0]
+    module = evidence.weights.module
+    return module is not None and any(
+        isinstance(part, nn.MultiheadAttention) for path, part in module.named_modules() if display_path(path) in paths
     )
 
 
@@ -197,7 +203,8 @@ def _changed(evidence: Evidence, suspects: Sequence[Suspect]) -> Trace | None:
     weighed = [one for one in suspects if one.weighs]
     if not weighed or weights.module is None:
         return None
-    changes = [Change(one.one.use, weights.tensor(one.one.use.name), 1 / one.ratio) for one in weighed]
+    parts = {(one.one.use.name, one.one.use.axis, one.one.use.places): one for one in weighed}
+    changes = [Change(one.one.use, weights.tensor(one.one.use.name), 1 / one.ratio) for one in parts.values()]
     try:
         _ = evidence.trace
         return redrawn(evidence.module, evidence.inputs, changes)

@@ -57,9 +57,11 @@ def _bare(evidence: Evidence) -> Iterator[Finding]:
     """Whoever reads the stream itself gets the sum of all layers, where the others get unit entries."""
     healthy = threshold(NAME, "bare")
     blocks = {size.site.path for chain in evidence.trace.chains for size in chain.sums} - {""}
+    other = {site.site.path for site in evidence.trace.attention if site.cross} - {""}  # they read another stack
     for one in evidence.trace.bare:
         if one.usual and one.rms:
-            inside = any(one.path.startswith(f"{block}.") for block in blocks)
+            crosses = any(f"{one.path}.".startswith(f"{path}.") for path in other)
+            inside = not crosses and any(one.path.startswith(f"{block}.") for block in blocks)
             yield Finding(
                 severity=Severity.NOTE if healthy.holds(one.rms / one.usual) else Severity.WARNING,
                 site=one.path,
