@@ -144,8 +144,8 @@ class FlatPacked(Flat):
 
     def forward(self, ids: Tensor) -> Tensor:
         x = self.E[ids]
-        y = nn.functional.rms_norm(x, (WIDTH,), self.g[0])
-        q, k, v = ((y @ self.packed)[..., i * WIDTH : (i + 1) * WIDTH].view(*ids.shape, HEADS, -1) for i in range(3))
+        y = nn.functional.rms_norm(x, (WIDTH,), self.g[0]) @ self.packed
+        q, k, v = (y[..., i * WIDTH : (i + 1) * WIDTH].view(*ids.shape, HEADS, -1) for i in range(3))
         mixed = nn.functional.scaled_dot_product_attention(*(part.transpose(1, 2) for part in (q, k, v)))
         return self.readout(nn.functional.rms_norm(x + mixed.transpose(1, 2).flatten(2) @ self.W[3], (WIDTH,)))
 
@@ -274,6 +274,14 @@ def test_the_factor_of_depth_on_a_table_besides() -> None:
     assert finding.measured == pytest.approx(sqrt(2 / (ROWS + WIDTH)) * (8 * DEPTH) ** -0.25, rel=0.05)
 
 
+def test_the_rows_of_a_head() -> None:
+    model = Modules(vocabulary=ROWS)
+    nn.init.xavier_normal_(model.head.weight)
+    (finding,) = silent(model, RULE, inputs=TOKENS).findings
+    assert (finding.severity, finding.site) == (Severity.NOTE, "head.weight")
+    assert finding.measured == pytest.approx(sqrt(2 / (ROWS + WIDTH)), rel=0.05)
+
+
 class Randn(Flat):
     """Raw matrices as torch.randn gives them."""
 
@@ -343,6 +351,7 @@ def drawn(model: nn.Module, draw: Draw) -> nn.Module:
         Flat,
         lambda: drawn(Modules(), nn.init.xavier_uniform_),
         lambda: drawn(Modules(), nn.init.kaiming_normal_),
+        lambda: drawn(Modules(), lambda weight: nn.init.kaiming_normal_(weight, mode="fan_out")),
         lambda: drawn(Modules(), nn.init.orthogonal_),
         lambda: drawn(language_model(), lambda weight: nn.init.trunc_normal_(weight, std=0.02, a=-0.04, b=0.04)),
         lambda: drawn(Modules(width=128), lambda weight: nn.init.normal_(weight, std=0.02)),

@@ -38,6 +38,8 @@ class Declared:
     """What a branch is multiplied by before it is added."""
     tied: Stated[bool] | None = None
     """Whether table and head are one matrix."""
+    writes: Stated[bool] | None = None
+    """Whether the class makes logits over its tokens."""
     ties: Stated[tuple[tuple[str, str], ...]] | None = None
     """Pairs of parameter names that are declared to be one."""
     epsilon: Stated[float] | None = None

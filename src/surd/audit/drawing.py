@@ -11,7 +11,7 @@ from torch import nn
 from surd.audit.evidence import Evidence
 from surd.audit.finding import Unobserved
 from surd.audit.parts import part_std, uses
-from surd.measure.fans import SCHEMES, as_convolution, glorot, published
+from surd.measure.fans import SCHEMES, as_convolution, backward, glorot, published
 from surd.measure.sites import Attention
 from surd.measure.use import Part, Use
 
@@ -54,7 +54,10 @@ class Drawn:
         """Whether a published scheme gives it this deviation, with fans of its own."""
         axes = {size for axis, size in enumerate(self.shape) if axis != self.use.axis}
         counts = {self.use.fan_out, *axes, *([self.attention.d_k] if self.attention else [])}
-        return any(self.near(std) for std in published(self.use.fan_in, counts))
+        if any(self.near(std) for std in published(self.use.fan_in, counts)):
+            return True
+        # Both layers of a feed-forward over their outputs: what one loses the other wins.
+        return self.use.part in (Part.INNER, Part.OUTER) and any(map(self.near, backward(self.use.fan_out)))
 
     @property
     def packed(self) -> bool:

@@ -23,6 +23,7 @@ from surd.measure.extremes import Hearing
 from surd.measure.hearing import hear
 from surd.measure.inputs import Inputs, arguments, replaced, signature_of, tensors
 from surd.measure.mixing import Mixing, observe
+from surd.measure.norms import Norm, Norms
 from surd.measure.padded import Padded, read_padding
 from surd.measure.probe import probe, unwrapped
 from surd.measure.restore import preserved
@@ -61,7 +62,9 @@ class Evidence:
         """The live module, without wrappers."""
         if self.subject.module is None:
             still = self.weights.in_memory
-            raise Unobserved("nothing is to be run" if still else "only a file of weights was given: nothing can be run")
+            raise Unobserved(
+                "nothing is to be run" if still else "only a file of weights was given: nothing can be run"
+            )
         return unwrapped(self.subject.module)
 
     @cached_property
@@ -191,6 +194,16 @@ class Evidence:
         except Exception as error:
             raise Unobserved(f"the forward raised {raised(error)}") from error
         return listeners
+
+    @cached_property
+    def norms(self) -> list[Norm]:
+        """Every norm of one forward, as it really computes."""
+        listener = Norms(self.module)
+        try:
+            hear(self.module, self.inputs, None, listener)
+        except Exception as error:
+            raise Unobserved(f"the forward raised {raised(error)}") from error
+        return listener.finished()
 
     @cached_property
     def mixing(self) -> Mixing:

@@ -58,7 +58,8 @@ def by_name(weights: Weights) -> Iterator[Use]:
 
 def tables(evidence: Evidence) -> list[str]:
     """Tables whose rows are looked up by tokens, each name once, in the order of the forward: a decoder's is last."""
-    return list(dict.fromkeys(use.name for use in uses(evidence) if use.part is Part.TABLE))
+    held = set(evidence.weights.names())
+    return list(dict.fromkeys(use.name for use in uses(evidence) if use.part is Part.TABLE and use.name in held))
 
 
 def head(evidence: Evidence) -> str | None:
@@ -67,7 +68,8 @@ def head(evidence: Evidence) -> str | None:
     Of several, as beneath an adapter, it is the largest. A file of a tied model holds the table alone.
     """
     weights, tied = evidence.weights, evidence.declared.tied
-    found = [use.name for use in uses(evidence) if use.part is Part.HEAD]
+    held = set(weights.names())
+    found = [use.name for use in uses(evidence) if use.part is Part.HEAD and use.name in held]
     if found:
         return max(reversed(found), key=lambda name: weights.shape(name).numel())
     known = tables(evidence)
@@ -121,11 +123,12 @@ def is_constant(weights: Weights, name: str) -> bool:
 
 
 def cosine(weights: Weights, first: str, second: str) -> float:
-    """Between two matrices, over the rows that both have."""
+    """Between two matrices, over the rows that both have; entries that are all positive are not alike for that."""
     dot = ones = others = 0.0
+    middle = float(weights.top(first).float().mean())
     for one, other in zip(weights.blocks(first), weights.blocks(second), strict=False):
         rows = min(len(one), len(other))
-        a = one.detach()[:rows].float().flatten()
-        b = other.detach()[:rows].float().flatten().to(a.device)
+        a = one.detach()[:rows].float().flatten() - middle
+        b = other.detach()[:rows].float().flatten().to(a.device) - middle
         dot, ones, others = dot + float(a @ b), ones + float(a @ a), others + float(b @ b)
     return dot / max((ones * others) ** 0.5, 1e-30)

@@ -39,10 +39,12 @@ def _refuse_absent(module: nn.Module) -> None:
             )
 
 
-def _place(name: str) -> tuple[bool, list[tuple[int, str]]]:
-    """Where a tensor of a file stands in the model: tables first, and the third layer before the tenth."""
-    inner = re.search(r"\.\d+\.", name) is not None
-    return inner, [(int(part), "") if part.isdigit() else (-1, part) for part in name.split(".")]
+def _place(name: str) -> tuple[int, list[tuple[int, str]]]:
+    """Where a tensor of a file stands in the model: tables, then layers, the third before the tenth, then the rest."""
+    table = re.search(r"(?<!un)(emb(?!ed_out)|wte|wpe|shared|table)", name) is not None
+    inner = re.search(r"(^|\.)\d+\.", name) is not None
+    place = 0 if table and not inner else 1 if inner else 2
+    return place, [(int(part), "") if part.isdigit() else (-1, part) for part in name.split(".")]
 
 
 def _not_finite(x: Tensor) -> int:

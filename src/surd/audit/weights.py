@@ -72,16 +72,18 @@ class Weights(ABC):
     def top(self, name: str) -> Tensor:
         """Its first rows, where there are very many."""
         shape = self.shape(name)
-        return self.rows(name, 0, max(1, min(TOP, 2 * AT_ONCE // max(1, shape[1:].numel())))) if len(shape) else self.tensor(name)
+        rows = min(TOP, 2 * AT_ONCE // max(1, shape[1:].numel())) if len(shape) else 0
+        return self.rows(name, 0, max(1, rows)) if rows and rows < shape[0] else self.tensor(name)
 
     def blocks(self, name: str) -> Iterator[Tensor]:
-        """All entries, some rows at a time; equal shapes make equal blocks."""
+        """All entries, some rows at a time; matrices of one width are cut at the same rows."""
         shape = self.shape(name)
         step = max(1, AT_ONCE // max(1, shape[1:].numel()))
-        if len(shape) == 0:
+        if len(shape) == 0 or shape[0] <= step:
             yield self.tensor(name)
-        for begin in range(0, shape[0] if len(shape) else 0, step):
-            yield self.rows(name, begin, min(begin + step, shape[0]))
+            return
+        for begin in range(0, shape[0], step):
+            yield self.rows(name, begin, begin + step)
 
     def structure(self) -> str:
         """A checksum of names and shapes."""

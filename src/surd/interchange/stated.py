@@ -57,6 +57,7 @@ def declared(config: Any, architecture: str = "") -> Declared:
         padding=_whole(text, "padding"),
         vocabulary=_whole(text, "vocabulary"),
         causal=_causal(text, architecture),
+        writes=_writes(architecture),
         head_bias=_flag(text, "head_bias"),
         dtype=_dtype(config),
     )
@@ -233,6 +234,12 @@ def _causal(part: Part, architecture: str) -> Stated[bool] | None:
     if architecture.endswith(MASKED):
         return Stated(False, f"the class {architecture}")
     return None
+
+
+def _writes(architecture: str) -> Stated[bool] | None:
+    """By the name of the class: of others nothing is known."""
+    known = architecture.endswith((*CAUSAL, *MASKED, "ForConditionalGeneration"))
+    return Stated(True, f"the class {architecture}") if known else None
 
 
 def _also_masked(part: Part) -> bool:

@@ -35,6 +35,11 @@ def published(inputs: int, outputs: Iterable[int]) -> Iterator[float]:
         yield from (scheme(inputs, count) for scheme in (*SCHEMES.values(), *OTHERS))
 
 
+def backward(outputs: int) -> tuple[float, float, float]:
+    """What keeps the size of gradients (He et al. 2015, section 2.2), and what torch draws where rows are inputs."""
+    return (2 / outputs) ** 0.5, outputs**-0.5, (3 * outputs) ** -0.5
+
+
 def as_convolution(shape: Sequence[int]) -> tuple[Fans, Fans]:
     """The fans that torch, and Keras, take a tensor of three axes or more to have: those of an image's kernel."""
     area, last = prod(shape[2:]), prod(shape[:-2])

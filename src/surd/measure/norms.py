@@ -1,6 +1,6 @@
 """Norms: what each norm of a forward really computes, by one call of torch or written out, and the gain behind it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,7 +10,6 @@ from torch.overrides import TorchFunctionMode
 
 from surd.measure.divided import Division, divided
 from surd.measure.naming import Names, Where, display_path
-from surd.measure.products import CONVOLUTIONS, PRODUCTS
 
 WHOLE = ("layer_norm", "native_layer_norm", "rms_norm", "group_norm", "normalize")
 """torch's norms in one call."""
@@ -121,7 +120,6 @@ class _Behind:
     norm: Norm
     open: bool = True
     """A gain may still follow."""
-    names: frozenset[str] = field(default=frozenset())
 
 
 class Norms(TorchFunctionMode):
@@ -134,7 +132,9 @@ class Norms(TorchFunctionMode):
         self._weights = {id(x): _Weight(tensor=x, raw=x, name=display_path(name)) for name, x in held.items()}
         self._owned: dict[str, list[tuple[str, Tensor]]] = {}
         for path, part in module.named_modules():
-            own = [(name, x) for name, x in part.named_parameters(prefix=path, recurse=False) if x.dim() == 1]
+            own: list[tuple[str, Tensor]] = [
+                (name, x) for name, x in part.named_parameters(prefix=path, recurse=False) if x.dim() == 1
+            ]
             self._owned.setdefault(display_path(path), own)
         self._statistics: dict[int, _Statistic] = {}
         self._behind: dict[int, _Behind] = {}
@@ -163,7 +163,7 @@ class Norms(TorchFunctionMode):
             pass
         elif operands and all(id(x) in self._weights for x in operands):
             self._of_weight(name, made, operands)
-        elif name in REDUCTIONS and made.numel() < operands[0].numel() and made.numel() > 1:
+        elif name in REDUCTIONS and operands and made.numel() < operands[0].numel() and made.numel() > 1:
             self._statistics[id(made)] = _Statistic(tensor=made, rooted=name in ROOTED, dtype=made.dtype)
         elif any(read):
             self._of_norm(name, made, operands, next(one for one in read if one is not None))
@@ -178,7 +178,9 @@ class Norms(TorchFunctionMode):
         """All that was found, once the forward is over."""
         for norm in self.found:
             if norm.gain is None:
-                own = [(name, x) for name, x in self._owned.get(norm.where.path, ()) if x.numel() == norm.width]
+                own: list[tuple[str, Tensor]] = [
+                    (name, x) for name, x in self._owned.get(norm.where.path, ()) if x.numel() == norm.width
+                ]
                 idle = [name for name, x in own if id(x) not in self._touched]
                 norm.idle = tuple(map(display_path, idle)) if len(idle) == len(own) else ()
         return self.found
@@ -211,8 +213,8 @@ class Norms(TorchFunctionMode):
         self, name: str, out: Tensor, operands: list[Tensor], statistics: list[Any], args: Any, kwargs: Any
     ) -> bool:
         """A statistic of a statistic, or something divided by one; False where it is neither."""
-        one = next(x for x in statistics if x is not None)
-        others = [x for x, known in zip(operands, statistics, strict=True) if known is None]
+        one = min((x for x in statistics if x is not None), key=lambda x: x.tensor.numel())
+        others = [x for x in operands if x is not one.tensor]
         large = [x for x in others if x.numel() > one.tensor.numel()]
         if large and one.rooted and (name in TIMES or name in OVER) and len(operands) == 2:
             z = large[0]
@@ -229,8 +231,12 @@ class Norms(TorchFunctionMode):
                 behind = _Behind(tensor=out, norm=self._add(division, dtype=one.dtype, safe=small > 0))
                 self._behind[id(out)] = behind if scaled is None else self._multiplied(behind, out, scaled[2].tensor)
             return True
-        if out.numel() != one.tensor.numel():
-            return False
+        strange = any(
+            known is None and x.numel() > 1 and id(x) not in self._weights
+            for x, known in zip(operands, statistics, strict=True)
+        )
+        if out.numel() != one.tensor.numel() or strange:
+            return False  # a sum over experts, say, on its way back into the stream
         self._statistics[id(out)] = _further(one, name, out, others, args, kwargs)
         return True
 
@@ -249,13 +255,10 @@ class Norms(TorchFunctionMode):
             vector = weights[-1]
             if behind.open:
                 self._behind[id(out)] = self._multiplied(behind, out, vector)
-        elif name in PLUS and len(others) == 1:
-            if weights:
-                self._behind[id(out)] = _Behind(tensor=out, norm=behind.norm, open=behind.open)
-            elif others[0].numel() == out.numel():
-                behind.norm.joins = True
-        elif name in PRODUCTS or name in CONVOLUTIONS:
-            pass
+        elif name in PLUS and weights:
+            self._behind[id(out)] = _Behind(tensor=out, norm=behind.norm, open=behind.open)
+        elif name in PLUS and len(others) == 1 and others[0].numel() == out.numel():
+            behind.norm.joins = True
 
     def _multiplied(self, behind: _Behind, out: Tensor, vector: Tensor) -> _Behind:
         """The first gain counts, and how often it does; another parameter behind it is no gain of the norm."""

@@ -1,6 +1,7 @@
 """Used: which part each weight plays in a forward, told by what it reads and what it feeds, and never by its name."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -136,23 +137,16 @@ class _Uses:
             if picked is None:
                 yield use
             else:
-                axis, places = picked
-                share = len(places) / leaf.shape[axis]
-                yield Use(
-                    name=use.name,
-                    part=part,
-                    path=use.path,
-                    fan_in=use.fan_in,
-                    fan_out=max(1, round(use.fan_out * share)),
-                    attention=number,
-                    axis=axis,
-                    places=places,
-                )
+                yield _picked(use, leaf, *picked, number)
 
     def _projection(self, one: Projection, part: Part, number: int | None) -> Iterator[Use]:
         for leaf in self._leaves(one):
             fan_out = max(1, leaf.numel() // one.fan_in)
-            yield self._use(leaf, part, one.where.path, fan_in=one.fan_in, fan_out=fan_out, attention=number)
+            use = self._use(leaf, part, one.where.path, fan_in=one.fan_in, fan_out=fan_out, attention=number)
+            # One of several matrices in a stack; experts are as many, and each costs a gradient of them all.
+            cut = number is not None and one.weight is not None and one.weight.numel() < leaf.numel()
+            picked = _reached(one.place, leaf) if cut else None
+            yield use if picked is None else _picked(use, leaf, *picked, number)
 
     def _leaves(self, one: Projection) -> list[Tensor]:
         return [] if one.weight is None else [x for x in _leaves(one.weight) if x.dim() > 1]
@@ -168,6 +162,13 @@ class _Uses:
                 dead = [branch for branch in branches if not self.notes.origins.of(branch)]
                 for branch in dead if len(dead) < len(branches) else ():
                     yield from (x for x in _leaves_of(branch) if x.dim() > 1 and x.numel() > x.shape[-1])
+
+
+def _picked(use: Use, leaf: Tensor, axis: int, places: tuple[int, ...], number: int | None) -> Use:
+    """The use of a part of a weight."""
+    numbers = leaf.numel() // leaf.shape[axis] * len(places)
+    fan_out = max(1, numbers // use.fan_in)
+    return replace(use, fan_out=fan_out, attention=number, axis=axis, places=places)
 
 
 def _joins(place: Place, stops: Stops) -> bool:

@@ -196,9 +196,12 @@ def _own_share(evidence: Evidence, site: Attention) -> float:
         return 1.0
     parts = (site.name.replace(f":{Role.SCORE}", f":{role}") for role in (Role.QUERY, Role.KEY, Role.VALUE))
     query, key, value = map(evidence.size, parts)
-    if not query or not key or not value or not site.query_gain or not site.key_gain:
+    if not query or not key or not value or not site.query_gain or not site.key_gain or not site.factor:
         return 1.0
-    share = query / site.query_gain * key / site.key_gain / value**2
+    query, key = query / site.query_gain, key / site.key_gain
+    # Beside a right factor the query alone must be small: sizes of all three may agree with a root by chance.
+    right = threshold(NAME, "fp32").holds(site.factor * site.d_k**0.5)
+    share = query / key if right else query * key / value**2
     power = site.d_k**-0.5
     return share if near.holds(share / power) else 1.0
 

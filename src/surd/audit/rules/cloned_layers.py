@@ -22,8 +22,7 @@ def look(evidence: Evidence) -> Iterator[Finding]:
         numbers = [found.start() for found in re.finditer(r"(?<=\.)\d+(?=\.)|^\d+(?=\.)", name)]
         if not numbers or min(shape) < 4:
             continue
-        whole = weights.tensor(name)
-        few = sample(whole, FEW)
+        few = sample(weights.top(name), FEW)
         if not _drawn(few):
             continue
         alike = groups.setdefault((re.sub(r"(?<=\.)\d+(?=\.)|^\d+(?=\.)", "*", name), shape), [])

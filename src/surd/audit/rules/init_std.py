@@ -10,7 +10,7 @@ from torch import nn
 from surd.audit.drawing import Drawn, common, drawn, odd_ones, shared
 from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Unobserved
-from surd.audit.parts import std, tables, uses
+from surd.audit.parts import head, std, tables, uses
 from surd.audit.rule import Models, Needs, Rule
 from surd.audit.thresholds import threshold
 from surd.errors import SurdError
@@ -117,7 +117,8 @@ def _strange_fans(evidence: Evidence, matrices: Sequence[Drawn]) -> Iterator[Sus
     """A deviation that a published scheme gives with fans that are not those of the product."""
     stated = evidence.declared.std
     for one in matrices:
-        if one.usual or (stated is not None and one.near(stated.value)) or shared(one, matrices):
+        packed = one.of_all_parts()
+        if (one.usual and not packed) or (stated is not None and one.near(stated.value)) or shared(one, matrices):
             continue
         known = f"fan_in is {one.use.fan_in} and fan_out {one.use.fan_out}"
         if (found := one.wrong()) is not None:
@@ -136,12 +137,12 @@ def _strange_fans(evidence: Evidence, matrices: Sequence[Drawn]) -> Iterator[Sus
                 f"draw it with {found[0]} = {found[1]:.3g}: a product sums over all of the width ({known})",
                 "He et al. 2015; clankur/einygpt#3",
             )
-        elif (right := one.of_all_parts()) is not None and not _is_known_packing(evidence, one):
+        elif packed is not None and not _is_known_packing(evidence, one):
             yield Suspect(
                 one,
-                right,
+                packed,
                 "Glorot's rule was applied to query, key and value in one matrix",
-                f"draw each part by itself, or the whole with a gain of {right / one.std:.3g}",
+                f"draw each part by itself, or the whole with a gain of {packed / one.std:.3g}",
                 "Glorot & Bengio 2010; NVIDIA/apex#910",
                 weighs=False,
             )
@@ -186,7 +187,8 @@ def _large(evidence: Evidence, matrices: Sequence[Drawn]) -> Iterator[Suspect]:
     """What no scheme gives to any matrix: outputs that are much larger than inputs."""
     stated = evidence.declared.std
     for one in matrices:
-        if one.gain > threshold(NAME, "gain").high and not (stated is not None and one.near(stated.value)):
+        known = one.usual or (stated is not None and one.near(stated.value))
+        if one.gain > threshold(NAME, "gain").high and not known:
             right = one.use.fan_in**-0.5
             yield Suspect(
                 one,
@@ -262,10 +264,13 @@ def _distance(finding: Finding) -> float:
 
 
 def _tables(evidence: Evidence) -> Iterator[Finding]:
-    """Tables of tokens far below any scheme: Glorot's rule over rows and columns gives them that."""
+    """Tables of tokens, and the head, far below any scheme: Glorot's rule over rows and columns gives them that."""
     healthy, stated, smallest = threshold(NAME, "scheme"), evidence.declared.std, threshold(NAME, "table").low
-    for name in tables(evidence):
+    top = head(evidence)
+    for name in dict.fromkeys([*tables(evidence), *([top] if top is not None else [])]):
         rows, width = next((use.fan_out, use.fan_in) for use in uses(evidence) if use.name == name)
+        if rows < width:
+            continue  # a few classes
         size = std(evidence.weights.tensor(name))
         bound = min(smallest, width**-0.5)
         if not size or size >= healthy.low * bound or (stated and healthy.holds(size / stated.value)):
@@ -275,13 +280,13 @@ def _tables(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(
             severity=Severity.WARNING if harm else Severity.NOTE,
             site=name,
-            quantity="standard deviation of the table",
+            quantity="standard deviation of a row for each token",
             measured=size,
             expected=width**-0.5,
             low=healthy.low * bound,
             high=healthy.high * width**-0.5,
             source=threshold(NAME, "table").source,
-            message=f"the table is drawn with a standard deviation of {size:.3g}, expected {bound:.3g} to "
+            message=f"{name} is drawn with a standard deviation of {size:.3g}, expected {bound:.3g} to "
             f"{width**-0.5:.3g}"
             + (f": that is Glorot's rule over {rows} rows, which nothing ever sums over" if fans else "")
             + ("; beside the positions the tokens are lost" if harm else ""),

@@ -2,35 +2,33 @@
 
 from collections.abc import Iterator
 
-import torch
-from torch import nn
-
 from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Skipped
-from surd.audit.parts import head, is_one, tables
+from surd.audit.parts import head, is_blank, tables, uses
 from surd.audit.rule import Models, Needs, Rule
-from surd.measure.naming import display_path
+from surd.measure.inputs import are_ids, tensors
+from surd.measure.use import Part
 
 NAME = "padding-row"
 TORCH = "torch.nn.Embedding: the row at padding_idx is zero and gets no gradient"
 
 
 def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
-    known = tables(evidence)
+    weights, known, said = evidence.weights, tables(evidence), evidence.declared.padding
     if not known:
         yield Skipped(reason="no table of tokens was found")
         return
     top = head(evidence)
     looked = False
     for name in known:
-        table = evidence.weights.tensor(name)
-        row = _padding(evidence, name)
-        said = evidence.declared.padding
-        if not table.count_nonzero():
+        row, rows = weights.padding(name), weights.shape(name)[0]
+        if is_blank(weights, name):
+            if _beside(evidence, name):
+                continue
             looked = True
             yield _finding(
                 Severity.FAULT, name, "Σ|E|", 0.0, "above 0",
-                f"all {table.shape[0]} rows of {name} are zero: whatever cleared the row of padding cleared the table",
+                f"all {rows:,} rows of {name} are zero: whatever cleared the row of padding cleared the table",
                 "initialise it again, then `table.weight[pad] = 0` with a number for pad, which None is not",
             )  # fmt: skip
             continue
@@ -45,15 +43,22 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
         if row is None:
             continue
         looked = True
-        tied = top is not None and (top == name or _one(evidence, name, top))
-        size = float(table[row].float().norm())
+        tied = top is not None and (top == name or weights.same(name, top))
+        size = float(weights.rows(name, row, row + 1).float().norm())
         if size and not tied and not evidence.trained:
-            usual = float(table.float().norm(dim=1).median())
+            usual = float(weights.top(name).float().norm(dim=1).median())
             yield _finding(
                 Severity.FAULT, name, "‖E[pad]‖", size, 0.0,
                 f"row {row} of {name} is padding and has length {size:.3g}, as any other ({usual:.3g}); it gets no "
                 "gradient and stays that way",
                 f"with torch.no_grad(): {name}[{row}] = 0, after the initialisation",
+            )  # fmt: skip
+        if not size and not tied and (met := _met(evidence, name, row)):
+            yield _finding(
+                Severity.WARNING, name, "positions with the id of padding", met, 0,
+                f"row {row} of {name} is padding, always zero and never trained, and {met} of the positions of the "
+                "inputs that were given hold it, some of them before real tokens and none of them masked",
+                "leave padding_idx out where its id is a real token, or shift ids by one",
             )  # fmt: skip
     if not looked:
         yield Skipped(
@@ -62,25 +67,34 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
         )
 
 
-def _padding(evidence: Evidence, name: str) -> int | None:
-    """The id that the module which holds a table treats as padding."""
-    module = evidence.subject.module
-    if module is None:
-        return None
-    table = evidence.weights.tensor(name)
-    for path, part in module.named_modules():
-        row = getattr(part, "padding_idx", None)
-        if isinstance(part, nn.Embedding) and isinstance(row, int) and is_one(part.weight, table):
-            return row if display_path(path) or 0 <= row < len(table) else None
-        own = getattr(part, "weight", None)
-        if isinstance(row, int) and isinstance(own, torch.Tensor) and own.dim() == 2 and is_one(own, table):
-            return row
-    return None
+def _beside(evidence: Evidence, name: str) -> bool:
+    """Whether a table is only added to another one's rows, as an adapter is, which begins at zero."""
+    weights, paths = evidence.weights, evidence.weights.layers()
+    rows = {use.fan_out for use in uses(evidence) if use.name == name and use.part is Part.TABLE}
+    others = [use for use in uses(evidence) if use.part is Part.TABLE and use.name != name and use.fan_out in rows]
+    inner = name.rpartition(".")[0]
+    around = {".".join(inner.split(".")[:length]) for length in range(1, len(inner.split(".")) + 1)}
+    near = [
+        use
+        for use in others
+        if use.name in weights.names() and use.name.rpartition(".")[0].rpartition(".")[0] in around
+    ]
+    return weights.shape(name)[0] not in rows or (bool(paths) and any(not is_blank(weights, use.name) for use in near))
 
 
-def _one(evidence: Evidence, first: str, second: str) -> bool:
-    weights = evidence.weights
-    return weights.module is not None and is_one(weights.tensor(first), weights.tensor(second))
+def _met(evidence: Evidence, name: str, row: int) -> int:
+    """How often the id of padding stands before a real token in inputs that somebody gave, without a mask."""
+    given = evidence.subject.inputs
+    if given is None or evidence.subject.module is None:
+        return 0
+    found = tensors(given)
+    ids = [x for x in found if are_ids(x) and x.dim() == 2 and int(x.max()) > 1]
+    if len(ids) != 1 or any(x is not ids[0] and x.shape == ids[0].shape for x in found):
+        return 0  # of several only the model knows which table each is for, and a mask hides what it hides
+    real = ids[0] != row
+    after = real.flip(1).cummax(1).values.flip(1)
+    before = real.cummax(1).values
+    return int((~real & after & before).sum())
 
 
 def _finding(

@@ -1,22 +1,26 @@
 """The number of parameters that is reported is not the number of different numbers in memory."""
 
-from collections.abc import Iterator
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Skipped
-from surd.audit.parts import is_one
 from surd.audit.rule import Models, Needs, Rule
+from surd.measure.restore import preserved
 
 NAME = "parameter-count"
 METHODS = ("num_parameters", "num_params", "get_num_params", "count_parameters", "count_params", "n_params",
-    "parameter_count", "get_num_parameters", "total_params", "number_of_parameters")  # fmt: skip
-"""What people call a method that counts."""
+    "parameter_count", "get_num_parameters", "total_params", "number_of_parameters", "total_parameters", "param_count",
+    "n_parameters", "parameters_count", "num_total_params")  # fmt: skip
+"""What people call a number of parameters, or a method that counts them."""
 SOURCE = "each place in memory counts once"
 
 
 def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
-    named, unique = _counts(evidence)
-    shared = named - unique
+    sizes, repeats = _sizes(evidence)
+    unique, named = sum(sizes), sum(sizes) + sum(repeats)
     reported = dict(_reported(evidence))
     if evidence.declared.parameters is not None:
         reported[evidence.declared.parameters.by] = evidence.declared.parameters.value
@@ -25,7 +29,7 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
         return
     said = evidence.declared.parameters
     for by, count in reported.items():
-        why = _why(count, unique, shared)
+        why = _why(count - unique, sizes, repeats)
         if count == unique or (not why and (said is None or by != said.by)):
             continue  # a method may well leave tables or frozen parts out
         yield Finding(
@@ -42,45 +46,69 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
         )
 
 
-def _counts(evidence: Evidence) -> tuple[int, int]:
-    """Over all names, and over all places in memory."""
+def _sizes(evidence: Evidence) -> tuple[list[int], list[int]]:
+    """Of each place in memory, and of each further name of one."""
     weights = evidence.weights
-    named = unique = 0
     seen: dict[tuple[int, ...], list[str]] = {}
+    sizes, repeats = [], []
     for name in weights.names():
         shape = weights.shape(name)
-        named += shape.numel()
-        alike = seen.setdefault(tuple(shape), [])
-        if weights.module is None or not any(is_one(weights.tensor(name), weights.tensor(one)) for one in alike):
-            unique += shape.numel()
+        alike = seen.setdefault(tuple(sorted(shape)), [])
+        if any(weights.same(name, one) for one in alike):
+            repeats.append(shape.numel())
+        else:
+            sizes.append(shape.numel())
             alike.append(name)
-    return named, unique
+    return sizes, repeats
 
 
 def _reported(evidence: Evidence) -> Iterator[tuple[str, int]]:
-    """What the module's own methods answer."""
-    module = evidence.subject.module
+    """What the module holds as a number, and, where it may be run, what its own methods without arguments answer."""
+    if evidence.subject.module is None:
+        return
+    module = evidence.module
     for name in METHODS:
-        method = getattr(module, name, None)
-        if callable(method):
-            try:
-                answer = method()
-            except Exception:
-                continue
-            if isinstance(answer, int) and not isinstance(answer, bool):
-                yield f"{name}()", answer
+        found = vars(module).get(name, getattr(type(module), name, None))
+        if _is_count(found):
+            yield name, int(found)
+        elif callable(found) or isinstance(found, property):
+            with preserved(module):
+                try:
+                    answer = getattr(module, name)
+                    answer = answer(**_whole(answer)) if callable(answer) else answer
+                except (Exception, SystemExit):
+                    continue
+            about = inspect.getdoc(found if callable(found) else found.fget) or ""
+            if _is_count(answer) and "embedding" not in about:
+                yield f"{name}{'' if isinstance(found, property) else '()'}", int(answer)
 
 
-def _why(count: int, unique: int, shared: int) -> str:
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _whole(method: Callable[..., Any]) -> dict[str, bool]:
+    """An option that leaves tables out is switched off: `non_embedding=False`."""
+    try:
+        options = inspect.signature(method).parameters.values()
+    except (TypeError, ValueError):
+        return {}
+    chosen = {}
+    for option in options:
+        if "embed" in option.name and isinstance(option.default, bool):
+            chosen[option.name] = not re.search(r"non|no_|exclude|without|skip", option.name)
+    return chosen
+
+
+def _why(difference: int, sizes: list[int], repeats: list[int]) -> str:
     """What the difference is, when it is a shared matrix."""
-    if not shared:
-        return ""
-    names = {
-        unique + shared: "what has two names is counted twice",
-        unique - shared: "what has two names is subtracted, though it was counted once",
-        unique - 2 * shared: "what has two names is subtracted twice",
-    }
-    return names.get(count, "")
+    shared = {sum(repeats), *repeats} - {0}
+    if difference in shared:
+        return "what has two names is counted twice"
+    # One other part of that size may well have been left out on purpose: positions, as many as there are tokens.
+    if -difference in shared and sizes.count(-difference) < 2:
+        return "what has two names is subtracted, though it was counted once"
+    return "what has two names is subtracted twice" if difference in {-2 * size for size in shared} else ""
 
 
 RULE = Rule(
@@ -88,7 +116,9 @@ RULE = Rule(
     what="A count of parameters takes a shared matrix twice, or leaves it out.",
     why="A tied matrix of V·d numbers has two names and one place in memory: N, and neither N + V·d nor N − V·d.",
     when="Wherever a budget, a scaling law or a paper rests on the number. Methods that leave out tables or frozen "
-    "parts by design are not told.",
+    "parts by design are not told. Without --static the model's own methods of such names (num_parameters, num_params, "
+    "count_parameters and the like) are called without arguments: the model stays as it was, and what they raise is "
+    "passed over.",
     example="""
 from surd.audit.specimen import LanguageModel, language_model
 

@@ -103,6 +103,8 @@ for block in model.blocks:
     block.attention_norm, block.feedforward_norm = nn.Identity(), nn.Identity()
     for matrix in (block.attention.value, block.attention.out, block.feedforward.inner, block.feedforward.outer):
         nn.init.kaiming_normal_(matrix.weight)
+    for matrix in (block.attention.query, block.attention.key):
+        nn.init.normal_(matrix.weight, std=0.02)
 """,
     cure="""
 from torch import nn

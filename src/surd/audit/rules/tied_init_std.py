@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Skipped
-from surd.audit.parts import head, is_one, std, tables, uses
+from surd.audit.parts import head, std, tables, uses
 from surd.audit.rule import Models, Needs, Rule
 from surd.audit.thresholds import threshold
 from surd.measure.use import Part
@@ -18,16 +18,20 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
         yield Skipped(reason="no table of tokens and head were found")
         return
     weights = evidence.weights
-    matrix = weights.tensor(top)
-    if not any(name == top or (weights.module is not None and is_one(weights.tensor(name), matrix)) for name in known):
+    if not any(name == top or weights.same(name, top) for name in known):
         return  # an untied head is judged by init-std
-    width = next(use.fan_in for use in uses(evidence) if use.name == top and use.part is Part.HEAD)
+    width = next(
+        (use.fan_in for use in uses(evidence) if use.name == top and use.part is Part.HEAD), weights.shape(top)[-1]
+    )
     declared = evidence.declared.head
     seen = evidence.trace.head if weights.module is not None else None
     factor = abs(seen.multiplier) if seen is not None else declared.value if declared is not None else 1.0
-    size, healthy = std(matrix), threshold(NAME, "logit_std")
+    size, healthy = std(weights.tensor(top)), threshold(NAME, "logit_std")
     spread = size * width**0.5 * factor
     if healthy.holds(spread):
+        return
+    if seen is None and evidence.declared.family is None:
+        yield Skipped(site=top, reason="what hidden states are multiplied by before the head shows in a forward alone")
         return
     mended = 1 / (width**0.5 * factor)
     yield Finding(

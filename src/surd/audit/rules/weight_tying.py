@@ -1,90 +1,123 @@
 """Configuration, memory and values disagree about which matrices are one: table and head, encoder and decoder."""
 
+import re
 from collections.abc import Iterator
 from itertools import combinations
 
-from torch import Tensor
+import torch
 
 from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Skipped, Value
-from surd.audit.parts import cosine, gap, head, is_constant, is_one, std, tables
+from surd.audit.parts import cosine, gap, head, is_blank, is_constant, std, tables
 from surd.audit.rule import Models, Needs, Rule
+from surd.audit.thresholds import threshold
+from surd.audit.weights import Weights
 from surd.measure.drawn import EDGE, edge_ratio
 
 NAME = "weight-tying"
 IDENTITY = "two names of one matrix: Press & Wolf 2017 (arXiv 1608.05859)"
 RETIE = (
     "make it one parameter again (head.weight = table.weight, or tie_weights()) behind whatever cut it: loading with "
+    "assign=True, a resize, a move that copies, quantisation, a wrapper"
 )
-RETIE += "assign=True, a resize, a move that copies, quantisation, a wrapper"
+
+FEWEST = 8
+"""Rows."""
 
 
 def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
-    names = set(evidence.weights.names())
-    yield from _lengths(evidence)
+    weights = evidence.weights
+    names = set(weights.names())
+    known, top, said = tables(evidence), head(evidence), evidence.declared.ties
+    yield from _lengths(weights)
+    if top is None and known:
+        top = _outgrown(weights, known[-1])
     told: set[frozenset[str]] = set()
-    said = evidence.declared.ties
     for first, second in said.value if said else ():
-        if first in names and second in names and first != second:
+        by = said.by if said else ""
+        if first in names and second in names:
             told.add(frozenset((first, second)))
-            yield from _declared(evidence, first, second, said.by if said else "")
-    known, top = tables(evidence), head(evidence)
+            yield from _declared(evidence, second, first, by)
+        elif weights.in_memory:
+            yield from _elsewhere(weights, first, second, by)
     if top is not None and known:
         yield from _head(evidence, known, top, told)
-    elif top is None and known and evidence.subject.module is None and names:
+    elif top is None and known and not weights.in_memory:
         yield from _lost(evidence, known[-1])
     for first, second in combinations(known, 2):
-        if frozenset((first, second)) not in told:
+        if frozenset((first, second)) not in told and not _copied(weights, first, second):
             yield from _undeclared(evidence, first, second)
+    if not told and (top is None or not known):
+        what = "table of tokens" if not known else "head that makes logits over a table's rows"
+        yield Skipped(site="table and head", reason=f"no {what} was found, and nothing is declared to be one")
 
 
 def _head(evidence: Evidence, known: list[str], top: str, told: set[frozenset[str]]) -> Iterator[Finding]:
     """The head against the tables: tied to any of them it is tied."""
     weights, tied = evidence.weights, evidence.declared.tied
-    matrix = weights.tensor(top)
-    one = next((name for name in known if name == top or _same(evidence, name, top)), None)
-    table = next((name for name in reversed(known) if sorted(weights.shape(name)) == sorted(matrix.shape)), None)
+    shape = weights.shape(top)
+    one = next((name for name in known if weights.same(name, top)), None)
     if one is not None:
-        if tied is not None and not tied.value and evidence.subject.module is not None:
+        if tied is not None and not tied.value and weights.in_memory:
             yield _finding(
                 Severity.FAULT, top, "the two are one matrix", True, False, tied.by,
                 f"{tied.by} says untied, and {top} and {one} are one matrix in memory: what changes one changes both",
                 f"give the head its own numbers: {top} = {one}.clone(); or set {tied.by} to True",
             )  # fmt: skip
+        elif not weights.one_parameter(one, top) and weights.learns(one) and weights.learns(top):
+            yield _finding(
+                Severity.NOTE, top, "parameters over one memory", 2, 1, "torch.nn.Parameter",
+                f"{top} and {one} are one matrix in memory and two parameters: each has a gradient and a state of the "
+                "optimiser, and one matrix takes two steps",
+                "assign the parameter itself (head.weight = table.weight), not its data",
+            )  # fmt: skip
         return
-    if not matrix.count_nonzero():
-        yield _finding(
-            Severity.WARNING, top, "standard deviation of the head", 0.0, std(weights.tensor(known[-1])), "arithmetic",
-            f"{top} is all zeros: every logit is equal, and no gradient reaches the layers below",
-            "tie it to the table, or initialise it; who starts a head at zero knowingly can ignore this",
-        )  # fmt: skip
-        return
+    alike = [name for name in known if sorted(weights.shape(name)) == sorted(shape)]
+    table = next(reversed(alike or [name for name in known if weights.shape(name)[-1] == shape[-1]]), None)
     if table is None or frozenset((table, top)) in told:
         return
     if tied is not None and tied.value:
         yield from _declared(evidence, table, top, tied.by)
+    elif is_blank(weights, top):
+        yield _finding(
+            Severity.FAULT if evidence.trained else Severity.WARNING, top, "standard deviation of the head", 0.0,
+            std(weights.tensor(table)), "arithmetic: grad h = Wᵀ · grad logits",
+            f"{top} is all zeros: every logit is equal, the loss is ln V, and no gradient reaches the layers below",
+            "tie it to the table, load it, or initialise it; who starts a head at zero knowingly can ignore this",
+        )  # fmt: skip
     else:
         yield from _undeclared(evidence, table, top)
 
 
+def _outgrown(weights: Weights, table: str) -> str | None:
+    """A matrix that was the table, until one of them was resized: no output is then as wide as there are rows."""
+    rows, *width = weights.shape(table)
+    for name, shape in weights.matrices():
+        like = min(shape[0], rows) >= FEWEST and [*shape[1:]] == width and shape[0] != rows and name != table
+        if like and torch.equal(weights.rows(name, 0, FEWEST), weights.rows(table, 0, FEWEST)):
+            return name if gap(weights, table, name) == 0 and not is_constant(weights, table) else None
+    return None
+
+
 def _declared(evidence: Evidence, first: str, second: str, by: str) -> Iterator[Finding]:
     """Two names that are said to be one."""
-    if _same(evidence, first, second):
+    weights = evidence.weights
+    if weights.same(first, second):
         return
-    one, other = evidence.weights.tensor(first), evidence.weights.tensor(second)
-    apart = gap(one, other)
-    if apart is None:
+    shapes = tuple(weights.shape(first)), tuple(weights.shape(second))
+    apart = gap(weights, first, second)
+    if sorted(shapes[0]) != sorted(shapes[1]) or apart is None:
         yield _finding(
-            Severity.FAULT, second, "shape of the shared numbers", str(tuple(other.shape)), str(tuple(one.shape)), by,
-            f"{by} makes {first} and {second} one, and they have shapes {tuple(one.shape)} and {tuple(other.shape)}",
+            Severity.FAULT, second, "shape of the shared numbers", str(shapes[1]), str(shapes[0]), by,
+            f"{by} makes {first} and {second} one, and they have shapes {shapes[0]} and {shapes[1]}",
             "resize both, then tie them again",
         )  # fmt: skip
-    elif evidence.subject.module is None:
+    elif not weights.in_memory:
         if apart:
             yield _finding(
                 Severity.FAULT, second, "max |table − head| in the file", apart, 0.0, by,
                 f"{by} says tied, and the file holds {first} and {second} with differences up to {apart:.3g}: a loader "
-                "that ties will throw one of them away",
+                f"that ties will throw one of them away{_unwritten(weights, first, second)}",
                 f"set {by} to False if both were trained; else write only {first}",
             )  # fmt: skip
         else:
@@ -93,85 +126,146 @@ def _declared(evidence: Evidence, first: str, second: str, by: str) -> Iterator[
                 f"the file holds {first} and {second}, which are declared to be one, twice",
                 f"write only {first}",
             )  # fmt: skip
-    elif not is_constant(one) or apart:
+    elif not is_constant(weights, first) or apart:
         yield _finding(
             Severity.FAULT, second, "the two are one matrix", False, True, by,
             f"{by} makes {first} and {second} one; in memory they are two, with differences up to {apart:.3g}"
             + ("" if apart else ": a copy, which training will drive apart")
-            + _unwritten(evidence, one, other),
+            + _unwritten(weights, first, second),
             f"{RETIE}; or declare them untied",
         )  # fmt: skip
 
 
+def _elsewhere(weights: Weights, first: str, second: str, by: str) -> Iterator[Finding]:
+    """One of two that are said to be one is kept in a form of its own: quantised, or made from other parameters."""
+    paths = [name.rpartition(".")[0] for name in (first, second)]
+    if not set(paths) <= weights.layers().keys():
+        return
+    held = [[name for name in weights.names() if name.startswith(f"{path}.")] for path in paths]
+    made = any(".parametrizations." in name for names in held for name in names)
+    if not made and any(weights.same(one, other) for one in held[0] for other in held[1]):
+        return  # beneath an adapter they still are
+    missing = 0 if first not in weights.names() else 1
+    kind = weights.layers()[paths[missing]]
+    yield _finding(
+        Severity.FAULT, (first, second)[missing], "the two are one matrix", False, True, by,
+        f"{by} makes {first} and {second} one; {paths[missing]} is a {kind}, which keeps numbers of its own",
+        "quantise or parametrise both or neither; or declare them untied",
+    )  # fmt: skip
+
+
 def _undeclared(evidence: Evidence, first: str, second: str) -> Iterator[Finding]:
     """Nothing is said: two copies of one matrix, or one that a loader has forgotten, tell of a tie that was cut."""
-    if evidence.weights.shape(first) != evidence.weights.shape(second) or _same(evidence, first, second):
+    weights, tied = evidence.weights, evidence.declared.tied
+    if weights.shape(first)[1:] != weights.shape(second)[1:] or weights.same(first, second):
         return
-    one, other = evidence.weights.tensor(first), evidence.weights.tensor(second)
-    if is_constant(one) or is_constant(other):
+    if is_constant(weights, first) or is_constant(weights, second):
         return
-    if gap(one, other) == 0:
-        in_file = evidence.subject.module is None
+    rows = weights.shape(first)[0], weights.shape(second)[0]
+    if tied is None and weights.learns(first) and weights.learns(second):  # else each was meant to be by itself
+        apart, near = gap(weights, first, second), cosine(weights, first, second)
+        if rows[0] != rows[1]:
+            if apart == 0:
+                yield _finding(
+                    Severity.WARNING, second, "rows", rows[1], rows[0], IDENTITY,
+                    f"{first} has {rows[0]:,} rows and {second} {rows[1]:,}, those that both have equal to the last "
+                    "bit: one of a tied pair was resized alone",
+                    "resize both, then tie them again",
+                )  # fmt: skip
+            return
+        if apart == 0 or (near > threshold(NAME, "cosine").high and not weights.one_parameter(first, second)):
+            in_file = not weights.in_memory and apart == 0
+            how = "are equal to the last bit" if apart == 0 else f"are apart by {apart:.3g} at most (cosine {near:.6g})"
+            yield _finding(
+                Severity.NOTE if in_file else Severity.WARNING, second, "the two are one matrix", False, True, IDENTITY,
+                f"{first} and {second} {how}, and lie apart in memory: a tie that was cut, and each half is trained by "
+                "itself",
+                RETIE if not in_file else f"write only {first}, and declare the tie",
+            )  # fmt: skip
+            return
+    if rows[0] == rows[1] and evidence.trained and (text := _unwritten(weights, first, second)):
+        drawn = second if _drawn(weights, second) else first
         yield _finding(
-            Severity.NOTE if in_file else Severity.WARNING, second, "the two are one matrix", False, True, IDENTITY,
-            f"{first} and {second} are equal to the last bit and lie apart: a tie that was cut, and each half will be "
-            "trained by itself",
-            RETIE if not in_file else f"write only {first}, and declare the tie",
-        )  # fmt: skip
-    elif evidence.trained and (text := _unwritten(evidence, one, other)):
-        drawn = second if _drawn(other) else first
-        yield _finding(
-            Severity.FAULT, drawn, "cosine of the two", cosine(one, other), 1.0, IDENTITY,
+            Severity.FAULT, drawn, "cosine of the two", cosine(weights, first, second), 1.0, IDENTITY,
             f"{first} and {second}{text}",
             f"load {drawn} from the checkpoint, or tie the two",
         )  # fmt: skip
 
 
-def _lost(evidence: Evidence, table: str) -> Iterator[Finding]:
-    """A file without a head, of a class that has one and does not tie it."""
-    tied, causal = evidence.declared.tied, evidence.declared.causal
-    if tied is not None and not tied.value and causal is not None and causal.value:
-        yield _finding(
-            Severity.FAULT, table, "copies of the head in the file", 0, 1, tied.by,
-            f"{tied.by} says untied, and the file holds {table} and no head: a loader leaves the head as it was drawn",
-            f"set {tied.by} to True if the head was the table, or write it",
-        )  # fmt: skip
-
-
-def _lengths(evidence: Evidence) -> Iterator[Finding]:
-    """A bias that kept its length when the rows of its matrix grew."""
-    weights = evidence.weights
+def _copied(weights: Weights, first: str, second: str) -> bool:
+    """Whether two tables lie in towers that were copied whole: an encoder and a decoder that begin as one model."""
+    one, other = first.split("."), second.split(".")
+    while one and other and one[-1] == other[-1]:
+        one.pop(), other.pop()
+    before, after = ".".join(one) + ".", ".".join(other) + "."
     names = set(weights.names())
-    for name in weights.names():
+    for name, shape in weights.matrices():
+        twin = after + name.removeprefix(before)
+        if name != first and name.startswith(before) and twin in names and weights.shape(twin) == shape:
+            return not is_constant(weights, name) and gap(weights, name, twin) == 0
+    return False
+
+
+def _lost(evidence: Evidence, table: str) -> Iterator[Finding | Skipped]:
+    """A file without a head, of a class that has one and does not tie it."""
+    weights, tied, writes = evidence.weights, evidence.declared.tied, evidence.declared.writes
+    if tied is None or tied.value or writes is None or not writes.value:
+        return
+    shape = sorted(weights.shape(table))
+    inner = re.compile(r"(^|\.)\d+\.")
+    others = [(name, sorted(other)) for name, other in weights.matrices() if name != table and not inner.search(name)]
+    if like := [name for name, other in others if other == shape]:
+        yield Skipped(site=like[-1], reason="it has the shape of a head, and no name that tells what it is")
+        return
+    yield _finding(
+        Severity.FAULT, table, "copies of the head in the file", 0, 1, tied.by,
+        f"{tied.by} says untied, and the file holds {table} and no head: a loader leaves the head as it was drawn",
+        f"set {tied.by} to True if the head was the table, or write it",
+    )  # fmt: skip
+
+
+def _lengths(weights: Weights) -> Iterator[Finding]:
+    """A bias that kept its length when the rows of its matrix grew: nothing else has it, and something a little more."""
+    names = weights.names()
+    shapes = {name: weights.shape(name) for name in names}
+    sizes = {size for shape in shapes.values() if len(shape) > 1 for size in shape}
+    largest = max((name for name in names if len(shapes[name]) == 2), key=lambda name: max(shapes[name]), default="")
+    for name in names:
         path, _, kind = name.rpartition(".")
-        if kind != "bias" or len(weights.shape(name)) != 1:
+        if "bias" not in kind or len(shapes[name]) != 1:
             continue
-        for matrix in (f"{path}.weight", f"{path}.decoder.weight"):
-            shape = weights.shape(matrix) if matrix in names else ()
-            if len(shape) == 2 and weights.shape(name)[0] not in shape and min(shape) > 1:
-                yield _finding(
-                    Severity.FAULT, name, "length of the bias", weights.shape(name)[0], shape[0], "arithmetic",
-                    f"{name} has {weights.shape(name)[0]} numbers and {matrix} has {shape[0]} rows: one was resized alone",
-                    f"resize {name} to {shape[0]} too",
-                )  # fmt: skip
+        length = shapes[name][0]
+        matrix = next((one for one in (f"{path}.weight", f"{path}.decoder.weight") if one in shapes), "")
+        own = shapes.get(matrix, ())
+        if len(own) == 2 and min(own) > 1:
+            if length not in own:
+                yield _length(weights, name, matrix)
+        elif not own and largest and length not in sizes and max(sizes) / 1.5 < length < max(shapes[largest]):
+            yield _length(weights, name, largest)
 
 
-def _unwritten(evidence: Evidence, one: Tensor, other: Tensor) -> str:
+def _length(weights: Weights, name: str, matrix: str) -> Finding:
+    found, rows = weights.shape(name)[0], weights.shape(matrix)[0]
+    return _finding(
+        Severity.FAULT, name, "length of the bias", found, rows, "arithmetic",
+        f"{name} has {found:,} numbers and {matrix} has {rows:,} rows: one was resized alone",
+        f"resize {name} to {rows:,} too",
+    )  # fmt: skip
+
+
+def _unwritten(weights: Weights, first: str, second: str) -> str:
     """That one of two is trained, and the other still as it was drawn."""
-    if one.dim() != 2 or one.shape != other.shape or _drawn(one) == _drawn(other):
+    if len(weights.shape(first)) != 2 or weights.shape(first) != weights.shape(second):
         return ""
-    return f": one is trained and the other is as an initialisation draws it (cosine {cosine(one, other):.2g}), never loaded"
+    if _drawn(weights, first) == _drawn(weights, second):
+        return ""
+    near = cosine(weights, first, second)
+    return f": one is trained and the other is as an initialisation draws it (cosine {near:.2g}), never loaded"
 
 
-def _drawn(x: Tensor) -> bool:
-    ratio = edge_ratio(x)
+def _drawn(weights: Weights, name: str) -> bool:
+    ratio = edge_ratio(weights.top(name))
     return ratio is not None and ratio <= EDGE
-
-
-def _same(evidence: Evidence, first: str, second: str) -> bool:
-    if evidence.subject.module is None:
-        return False
-    return is_one(evidence.weights.tensor(first), evidence.weights.tensor(second))
 
 
 def _finding(
@@ -206,8 +300,8 @@ RULE = Rule(
     why="One matrix used twice gets the sum of both gradients; two copies get one each and drift apart from the first "
     "step. A loader that ties then throws one of them away, and a saver that drops one name may drop the trained one.",
     when="After loading with assign=True, resizing, moving, quantising, wrapping or merging. Untied by choice is fine: "
-    "nothing is told where nothing is declared and the two differ. Views into one flat buffer at different offsets are "
-    "no tie.",
+    "nothing is told where nothing is declared and the two differ, or where they are declared to be two. Views into "
+    "one flat buffer at different offsets are no tie.",
     example=_CODE,
     cure=f"{_CODE}model.head.weight = model.table.weight\n",
     sources=(
