@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-WIDTH, HEADS, DEPTH, VOCABULARY, LONGEST = 64, 4, 2, 500, 32
+WIDTH, HEADS, DEPTH, VOCABULARY, LONGEST = 128, 4, 2, 500, 32
 
 
 def clones(module: nn.Module, count: int) -> nn.ModuleList:

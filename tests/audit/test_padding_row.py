@@ -68,7 +68,7 @@ def test_an_initialisation_over_the_row(make: Any) -> None:
     nn.init.normal_(table.weight)
     one = found(model, RULE)
     assert one.severity is Severity.FAULT and one.expected == 0.0
-    assert one.measured == pytest.approx(float(table.weight[0].norm()), rel=1e-6)
+    assert one.measured == pytest.approx(table.weight[0].norm().item(), rel=1e-6)
     assert one.measured == pytest.approx(width**0.5, rel=0.4)
 
 
@@ -181,4 +181,4 @@ def test_nothing_is_run_to_see_it() -> None:
     assert check(model, static=True, select=[RULE]).clean
     nn.init.normal_(model.embed.weight)
     one = check(model, static=True, select=[RULE], trained=False).failing[0]
-    assert one.site == "embed.weight" and one.measured == pytest.approx(float(model.embed.weight[0].norm()), rel=1e-6)
+    assert one.site == "embed.weight" and one.measured == pytest.approx(model.embed.weight[0].norm().item(), rel=1e-6)

@@ -1,6 +1,6 @@
 """The judge: runs the rules over the evidence, one finding a cause, and says which rules could not look."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from math import isclose, isnan
 
@@ -81,7 +81,7 @@ def judge(subject: Subject, select: Sequence[str] = (), ignore: Sequence[str] = 
     trace = seen if isinstance(seen, Trace) else None
     return Report(
         subject=subject.name,
-        findings=_without(grouped(found, rules), ignore),
+        findings=_without(grouped(found, rules, subject.declared.released), ignore),
         skipped=tuple(one for one in skipped if one.rule not in ignore),
         passed=tuple(name for name in passed if name not in ignore),
         trained=evidence.trained,
@@ -163,10 +163,17 @@ def _close(first: Value, second: Value) -> bool:
     return first == second
 
 
-def grouped(found: Sequence[Finding], rules: Sequence[Rule]) -> tuple[Finding, ...]:
-    """Findings under the ones that explain them: a fault that follows from another is its consequence."""
+def grouped(found: Sequence[Finding], rules: Sequence[Rule], released: Collection[str] = ()) -> tuple[Finding, ...]:
+    """Findings under the ones that explain them: a fault that follows from another is its consequence.
+
+    What a configuration declares explains no fault, for its weights may not fit it. What was `released` as it is does.
+    """
     follows = {rule.name: rule.follows for rule in rules}
-    causes = {one.rule for one in found if one.severity.fails or one.severity is Severity.DECLARED}
+
+    def explains(one: Finding) -> bool:
+        return one.severity.fails or (one.severity is Severity.DECLARED and one.rule in released)
+
+    causes = {one.rule for one in found if explains(one)}
     primary: list[Finding] = []
     under: dict[str, list[Finding]] = {}
     for one in found:
@@ -177,8 +184,7 @@ def grouped(found: Sequence[Finding], rules: Sequence[Rule]) -> tuple[Finding, .
             under.setdefault(cause, []).append(one)
     with_consequences = []
     for one in primary:
-        explains = one.severity.fails or one.severity is Severity.DECLARED
-        taken = under.pop(one.rule, []) if explains else []
+        taken = under.pop(one.rule, []) if explains(one) else []
         with_consequences.append(replace(one, consequences=tuple(taken)))
     return tuple(sorted(with_consequences, key=lambda one: ORDER.index(one.severity)))
 

@@ -16,7 +16,7 @@ NAMES: tuple[tuple[str, Part], ...] = (
     (r"(lm_head|embed_out|output_projection|generator(\.proj)?|unembed|predictions\.decoder|output_layer)$", Part.HEAD),
     (r"(^|\.)(output|head)$", Part.HEAD),
     (r"(^|\.)(wpe|embed_positions|position_embeddings?|pos_embed(ding)?s?|pos_emb|positions|places)$", Part.POSITIONS),
-    (r"(^|\.)(wte|embed_tokens|word_embeddings?|shared|tok_embeddings?|tok_emb|token_emb(edding)?s?|embed_in|table|embedding|embeddings?|emb)$", Part.TABLE),
+    (r"(^|\.)(wte|embed_tokens|word_embeddings?|shared|tok_embeddings?|tok_emb|token_emb(edding)?s?|embed_in|table|embeddings?|embed|emb|lut|(src|tgt|source|target|enc|dec|word|token|tok)_(emb|embed|embeddings?|table))$", Part.TABLE),
     (r"(^|\.)(q_proj|query|q|wq|q_lin|to_q|query_proj|linear_q)$", Part.QUERY),
     (r"(^|\.)(k_proj|key|k|wk|k_lin|to_k|key_proj|linear_k)$", Part.KEY),
     (r"(^|\.)(v_proj|value|v|wv|v_lin|to_v|value_proj|linear_v)$", Part.VALUE),
@@ -34,7 +34,10 @@ def uses(evidence: Evidence) -> tuple[Use, ...]:
         seen = evidence.trace.uses
     except Unobserved:
         seen = ()
-    return seen or tuple(by_name(evidence.weights))
+    if seen:
+        return seen
+    named = tuple(by_name(evidence.weights))
+    return (*named, *_by_layer(evidence.weights, named))
 
 
 def by_name(weights: Weights) -> Iterator[Use]:
@@ -54,6 +57,30 @@ def by_name(weights: Weights) -> Iterator[Use]:
             if re.search(pattern, path):
                 yield Use(name=name, part=part, path=path, fan_in=columns, fan_out=rows)
                 break
+
+
+def _by_layer(weights: Weights, named: tuple[Use, ...]) -> Iterator[Use]:
+    """What no name told, by the class of the layer: the table with most rows, and a projection of its shape."""
+    kinds = weights.layers()
+    known = {use.name for use in named}
+    held = [
+        (name, path, weights.shape(name))
+        for name, _ in weights.matrices()
+        if name.endswith(".weight") and (path := name.removesuffix(".weight")) in kinds
+    ]
+    tables = [(use.fan_out, use.fan_in) for use in named if use.part is Part.TABLE]
+    if not tables:
+        found = [(shape[0], name, path, shape) for name, path, shape in held if kinds[path] == "Embedding"]
+        found = [one for one in found if one[1] not in known]
+        if not found:
+            return
+        _, name, path, shape = max(found)
+        yield Use(name=name, part=Part.TABLE, path=path, fan_in=shape[1], fan_out=shape[0])
+        tables = [(shape[0], shape[1])]
+    if all(use.part is not Part.HEAD for use in named):
+        for name, path, shape in held:
+            if kinds[path] == "Linear" and tuple(shape) in tables and not re.search(r"(^|\.)\d+\.", name):
+                yield Use(name=name, part=Part.HEAD, path=path, fan_in=shape[1], fan_out=shape[0])
 
 
 def tables(evidence: Evidence) -> list[str]:

@@ -7,12 +7,8 @@ from math import inf, isfinite
 import torch
 
 from surd.audit.evidence import Evidence
-from surd.audit.finding import Unobserved
 from surd.audit.weights import Weights
-from surd.errors import raised
 from surd.measure.calls import storage
-from surd.measure.epsilon import Epsilon, Epsilons
-from surd.measure.hearing import hear
 from surd.measure.sites import Attention, Role
 
 RULES = {
@@ -73,12 +69,14 @@ def constants(evidence: Evidence) -> Iterator[Scale]:
         where = {"site": head.site.name, "file": head.site.file, "line": head.site.line}
         yield Scale(rule="logit-scale", quantity="factor before and behind the head", value=head.multiplier, **where)
         yield Scale(rule="soft-cap", quantity="cap of the logits", value=head.cap or inf, **where)
-    for norm in epsilons(evidence):
+    for norm in evidence.norms:
+        if not norm.unit or norm.floor or not norm.epsilon:
+            continue
         yield Scale(
             rule="norm-epsilon",
             quantity="epsilon beside the variance",
             site=f"{norm.where.path}:{Role.NORM}",
-            value=norm.value,
+            value=norm.epsilon,
             file=norm.where.file,
             line=norm.where.line,
         )
@@ -99,16 +97,6 @@ def constants(evidence: Evidence) -> Iterator[Scale]:
         tied = tied or trace.head.weight in tables
         site = trace.head.site.name
         yield Scale(rule="weight-tying", quantity="table and head are one matrix", site=site, value=tied)
-
-
-def epsilons(evidence: Evidence) -> list[Epsilon]:
-    """Of every norm, heard in a forward of its own."""
-    listener = Epsilons(evidence.module)
-    try:
-        hear(evidence.module, evidence.inputs, None, listener)
-    except Exception as error:
-        raise Unobserved(f"the forward raised {raised(error)}") from error
-    return listener.found
 
 
 def _of_attention(one: Attention) -> Iterator[Scale]:

@@ -67,6 +67,8 @@ class Norm:
     """rms of a row once divided, the median over rows; 1 but for epsilon and correction."""
     safe: bool
     """A row of zeros stays finite."""
+    factor: float = 1.0
+    """By what rows of length 1 are multiplied as a whole: √width makes their rms 1."""
     gain: Tensor | None = None
     """By what every entry of a row is multiplied."""
     weight: str = ""
@@ -83,7 +85,7 @@ class Norm:
     @property
     def unit(self) -> bool:
         """Rows have rms 1, and not length 1 or another one."""
-        return 0.5 < self.correction < 1.5 or self.correction == self.width / (self.width - 1)
+        return 0.5 < self.correction / self.factor**2 < 1.5
 
     @property
     def unbiased(self) -> bool:
@@ -166,7 +168,7 @@ class Norms(TorchFunctionMode):
         elif name in REDUCTIONS and operands and made.numel() < operands[0].numel() and made.numel() > 1:
             self._statistics[id(made)] = _Statistic(tensor=made, rooted=name in ROOTED, dtype=made.dtype)
         elif any(read):
-            self._of_norm(name, made, operands, next(one for one in read if one is not None))
+            self._of_norm(name, made, operands, args, next(one for one in read if one is not None))
         elif name in TIMES and len(operands) == 2:
             for x, other in (operands, operands[::-1]):
                 weight = self._weights.get(id(other))
@@ -246,10 +248,14 @@ class Norms(TorchFunctionMode):
         stored = name in SHOWN and len(operands) == 1
         self._weights[id(out)] = _Weight(tensor=out, raw=out if stored else first.raw, name=first.name)
 
-    def _of_norm(self, name: str, out: Tensor, operands: list[Tensor], behind: _Behind) -> None:
+    def _of_norm(self, name: str, out: Tensor, operands: list[Tensor], args: Any, behind: _Behind) -> None:
         others = [x for x in operands if x is not behind.tensor]
         weights = [x for x in others if id(x) in self._weights]
-        if name in CARRIED or (name in (*PLUS, *TIMES, *OVER) and not others):
+        single = others[0] if len(others) == 1 and others[0].numel() == 1 else None
+        if name in CARRIED or (name in (*PLUS, *TIMES, *OVER) and (not others or single is not None)):
+            numbers = [x for x in args[:2] if isinstance(x, int | float)] + ([] if single is None else [float(single)])
+            if (name in TIMES or name in OVER) and len(numbers) == 1 and numbers[0] and not behind.norm.unit:
+                behind.norm.factor *= 1 / numbers[0] if name in OVER else numbers[0]
             self._behind[id(out)] = _Behind(tensor=out, norm=behind.norm, open=behind.open)
         elif name in TIMES and weights and len(weights) == len(others):
             vector = weights[-1]

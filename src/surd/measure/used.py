@@ -1,7 +1,8 @@
 """Used: which part each weight plays in a forward, told by what it reads and what it feeds, and never by its name."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -144,8 +145,8 @@ class _Uses:
             fan_out = max(1, leaf.numel() // one.fan_in)
             use = self._use(leaf, part, one.where.path, fan_in=one.fan_in, fan_out=fan_out, attention=number)
             # One of several matrices in a stack; experts are as many, and each costs a gradient of them all.
-            cut = number is not None and one.weight is not None and one.weight.numel() < leaf.numel()
-            picked = _reached(one.place, leaf) if cut else None
+            weight = one.weight if number is not None else None
+            picked = None if weight is None or weight.numel() >= leaf.numel() else _taken(weight, leaf)
             yield use if picked is None else _picked(use, leaf, *picked, number)
 
     def _leaves(self, one: Projection) -> list[Tensor]:
@@ -197,8 +198,17 @@ def _leaves_of(node: Node) -> list[Tensor]:
 
 def _reached(place: Place, leaf: Tensor) -> tuple[int, tuple[int, ...]] | None:
     """Along which axis of a weight the entries lie that an operand depends on; None when it is all of them."""
+    return _felt([place.edge], leaf, signs(place))
+
+
+def _taken(weight: Tensor, leaf: Tensor) -> tuple[int, tuple[int, ...]] | None:
+    """The same of the entries that a weight was cut from."""
+    return _felt([weight], leaf, torch.ones_like(weight))
+
+
+def _felt(what: Sequence[Any], leaf: Tensor, weights: Tensor) -> tuple[int, tuple[int, ...]] | None:
     try:
-        moved = torch.autograd.grad([place.edge], [leaf], [signs(place)], retain_graph=True, allow_unused=True)[0]
+        moved = torch.autograd.grad(what, [leaf], [weights], retain_graph=True, allow_unused=True)[0]
     except RuntimeError:
         return None
     if moved is None:

@@ -1,6 +1,7 @@
 """What a model of ours states of its scales: its architecture, so that a check holds it to what was asked for."""
 
 from surd.audit.declared import Declared, Stated
+from surd.models.architecture import Architecture
 from surd.models.language import Language
 from surd.models.model import Model
 from surd.nn.norm import LayerNorm, RMSNorm
@@ -25,7 +26,7 @@ def declared(model: Model) -> Declared:
         residual=Stated(1.0, "the model's code"),
         tied=Stated(tied, "recipe: model.tying"),
         ties=Stated(_ties(model), "recipe: model.tying") if tied else None,
-        epsilon=Stated(a.norm.epsilon, "recipe: model.norm") if isinstance(a.norm, LayerNorm | RMSNorm) else None,
+        epsilon=_epsilon(a),
         padding=Stated(PAD, "every vocabulary of surd"),
         vocabulary=Stated(model.vocabularies[0], "the tokenizer") if len(set(model.vocabularies)) == 1 else None,
         causal=Stated(True, "the model's code"),
@@ -36,6 +37,13 @@ def declared(model: Model) -> Declared:
             **({"attention-scale": f"{by} is {type(a.scale).__name__}, whose factor moves"} if moving else {}),
         },
     )
+
+
+def _epsilon(architecture: Architecture) -> Stated[float] | None:
+    """That of all norms, where they have one."""
+    norms = [one for one in (architecture.norm, architecture.query_key_norm) if isinstance(one, LayerNorm | RMSNorm)]
+    found = {one.epsilon for one in norms}
+    return Stated(found.pop(), "recipe: model.norm") if len(found) == 1 else None
 
 
 def _ties(model: Model) -> tuple[tuple[str, str], ...]:

@@ -17,6 +17,8 @@ GEMMA = "rms(out) = rms(w) or rms(1 + w): Zhang & Sennrich 2019 (arXiv 1910.0746
 NEGATIVE = 0.05
 """Share of gains below zero from which a weight, trained as such, is no gain: trained ones are positive but for few."""
 FEW = 1e-3
+MOST = 1.5
+"""Of an offset that somebody means."""
 SPREAD = 0.2
 """Relative spread up to which gains began as one number: a few updates move them, and drawn ones lie around zero."""
 
@@ -51,7 +53,15 @@ def _is_off(norm: Norm) -> bool:
 
 
 def _of_trained(evidence: Evidence, norms: Sequence[Norm]) -> list[Norm]:
-    """Trained gains are all sizes, but of one sign: w around 0 is an offset from 1, and one around 1 is none."""
+    """Trained gains are of all sizes, but of one sign: w around 0 is an offset from 1, and one around 1 is none.
+
+    Nobody means 2 + w.
+    """
+    twice = [norm for norm in norms if norm.offset is not None and norm.offset > MOST]
+    return twice + [norm for norm in _of_signs(evidence, norms) if norm not in twice]
+
+
+def _of_signs(evidence: Evidence, norms: Sequence[Norm]) -> list[Norm]:
     stated = evidence.declared.gain_offset
     direct = [norm for norm in norms if norm.offset == 0 and _share_below(norm) > NEGATIVE and _middle(norm) < 0.5]
     if 2 * len(direct) > sum(norm.offset == 0 for norm in norms) or (stated is not None and stated.value):

@@ -87,7 +87,7 @@ def _met(evidence: Evidence, name: str, row: int) -> int:
     given = evidence.subject.inputs
     if given is None or evidence.subject.module is None:
         return 0
-    found = tensors(given)
+    found = [*tensors(given)]
     ids = [x for x in found if are_ids(x) and x.dim() == 2 and int(x.max()) > 1]
     if len(ids) != 1 or any(x is not ids[0] and x.shape == ids[0].shape for x in found):
         return 0  # of several only the model knows which table each is for, and a mask hides what it hides

@@ -75,11 +75,12 @@ def _reported(evidence: Evidence) -> Iterator[tuple[str, int]]:
             with preserved(module):
                 try:
                     answer = getattr(module, name)
-                    answer = answer(**_whole(answer)) if callable(answer) else answer
+                    options = _whole(answer) if callable(answer) else {}
+                    answer = answer(**options) if callable(answer) else answer
                 except (Exception, SystemExit):
                     continue
             about = inspect.getdoc(found if callable(found) else found.fget) or ""
-            if _is_count(answer) and "embedding" not in about:
+            if _is_count(answer) and (options or "embedding" not in about):  # else it says what it leaves out
                 yield f"{name}{'' if isinstance(found, property) else '()'}", int(answer)
 
 
