@@ -99,6 +99,16 @@ def test_the_width_of_a_head_in_torchs_attention() -> None:
     assert finding.sites == ("blocks.0.attention.in_proj_weight", "blocks.1.attention.in_proj_weight")
 
 
+def test_the_width_of_a_head_in_a_stack_of_matrices() -> None:
+    """Query and key alone, cut from one parameter that holds all four."""
+    model = Flat()
+    for matrix in model.W[:2]:
+        nn.init.normal_(matrix.data, std=(WIDTH // HEADS) ** -0.5)
+    finding = found(model, RULE, inputs=TOKENS)
+    assert (finding.severity, finding.site) == (Severity.FAULT, "W")
+    assert finding.measured == pytest.approx(sqrt(HEADS), rel=0.05)
+
+
 def test_kernels_of_three_axes_are_no_images() -> None:
     """torch takes (heads, width, d_k) for channels of a kernel: Glorot's rule over (width + heads) · d_k."""
     finding = found(Kernels(4, nn.init.xavier_uniform_, heads_first=True), RULE, inputs=TOKENS)

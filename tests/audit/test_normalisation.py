@@ -91,6 +91,7 @@ RIGHT: dict[str, Rows] = {
     "pair": lambda x: (lambda v, m: (x - m) * torch.rsqrt(v + 1e-6))(
         *torch.var_mean(x, dim=-1, keepdim=True, correction=0)
     ),
+    "written over": lambda x: x.clone().mul_(torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)),
     "in place": lambda x: x * x.pow(2).mean(-1, keepdim=True).add_(1e-6).rsqrt_(),
     "torch": lambda x: F.layer_norm(x, x.shape[-1:], eps=1e-6),
     "torch's rms": lambda x: F.rms_norm(x, x.shape[-1:], eps=1e-6),
@@ -159,21 +160,18 @@ def test_released_models_are_silent(name: str) -> None:
 # --- Epsilon --------------------------------------------------------------------------------------------------------
 
 
-def llama(**changes: object) -> nn.Module:
-    config = transformers.LlamaConfig(
-        vocab_size=97, hidden_size=48, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, **changes
-    )
-    return transformers.LlamaForCausalLM(config)
-
-
 def test_a_default_stands_where_the_configuration_has_another() -> None:
     """The code's 1e-5 beside the checkpoint's 1e-6."""
-    model = llama(rms_norm_eps=1e-6)
-    said = stated(model.config)
+    config = transformers.LlamaConfig(
+        vocab_size=97, hidden_size=48, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+        rms_norm_eps=1e-6,
+    )  # fmt: skip
+    model = transformers.LlamaForCausalLM(config)
+    said = stated(config)
     silent(model, EPSILON, declared=said)
     for part in model.modules():
         if hasattr(part, "variance_epsilon"):
-            part.variance_epsilon = 1e-5
+            vars(part)["variance_epsilon"] = 1e-5
     finding = found(model, EPSILON, declared=said)
     assert (finding.measured, finding.expected) == (1e-5, 1e-6)
     assert len(finding.sites) == 5 and "rms_norm_eps" in finding.source

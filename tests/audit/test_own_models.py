@@ -36,14 +36,14 @@ CASES = [
 """As shipped, and tied with its norms in either place, where that is another model."""
 DECLARED = {
     "scale=inverse": "attention-scale",
-    "scale=none": "attention-scale",
     "scale=fixed": "attention-scale",
     "scale=log_length": "attention-scale",
     "multiplier=fixed": "embedding-scale",
 }
 """Choices that deviate from the paper, which the recipe states."""
-FAULTY = {"init=torch": "tied-init-std"}
-"""Tables of standard deviation 1, as torch draws them, which are heads too: offered as the comparison that they are."""
+FAULTY = {"init=torch": "tied-init-std", "scale=none": "attention-entropy"}
+"""Choices with a measured harm, offered as the comparisons that they are: tables of standard deviation 1 that are heads
+too, as torch draws them; and scores without a factor, which leave a row few keys before any training."""
 
 
 def report(settings: Architecture, size: int, language: bool = False) -> Report:

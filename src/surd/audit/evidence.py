@@ -31,7 +31,9 @@ from surd.measure.rotation import Rotations
 from surd.measure.sites import Attention, Head, Trace
 from surd.measure.target_weights import TargetWeights, weights_of_labels, weights_of_loss
 from surd.measure.temperature import Temperatures
+from surd.measure.twice import Softmaxes
 
+SPOILT = "a row of the given batch sees no key, so that outputs are not finite: mend that first"
 IGNORED = -100
 """A label that is no target, to torch and to Hugging Face's library."""
 
@@ -99,6 +101,16 @@ class Evidence:
     def outputs(self) -> list[Tensor]:
         """What one forward in eval mode returns, in order."""
         return self.run()
+
+    @cached_property
+    def spoilt(self) -> str:
+        """Why the numbers of the forward say nothing: a row of the given batch sees no key; empty where they do."""
+        try:
+            if all(bool(x.isfinite().all()) for x in self.outputs if x.is_floating_point()):
+                return ""
+            return SPOILT if any(one.empty for one in self.mixing.scores) else ""
+        except Unobserved:
+            return ""
 
     @cached_property
     def dtype(self) -> torch.dtype:
@@ -186,9 +198,9 @@ class Evidence:
         return None if padding is None or not fit else _with_next(fit[-1] == padding)
 
     @cached_property
-    def heard(self) -> tuple[Hearing, Rotations, Temperatures]:
-        """Largest numbers, angles of positions and learned temperatures, of one forward and of the loss."""
-        listeners = Hearing(self.module), Rotations(self.module), Temperatures(self.module)
+    def heard(self) -> tuple[Hearing, Rotations, Temperatures, Softmaxes]:
+        """Largest numbers, angles, learned temperatures and repeated softmaxes, of one forward and of the loss."""
+        listeners = Hearing(self.module), Rotations(self.module), Temperatures(self.module), Softmaxes(self.module)
         try:
             hear(self.module, self.inputs, self.subject.loss, *listeners)
         except Exception as error:

@@ -1,6 +1,7 @@
 """Weights of safetensors files, in one piece or several: names from the header, numbers only when they are asked for."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -29,6 +30,8 @@ TYPES = {
 }
 LONGEST_HEADER = 100_000_000
 """Bytes, as in safetensors itself."""
+HOLE = 2**30
+"""Bytes in a row that were never written, which no download leaves behind that came to its end."""
 INDEX = "model.safetensors.index.json"
 WHOLE = "model.safetensors"
 
@@ -118,6 +121,7 @@ def read_header(path: Path) -> tuple[dict[str, Stored], dict[str, str]]:
             if size < 8 or not 2 <= length <= min(size - 8, LONGEST_HEADER):
                 _refuse(path, f"not a safetensors file: a header of {length:,} bytes in a file of {size:,}")
             text = file.read(length)
+            hole = _hole(file.fileno(), 8 + length, size)
         header = json.loads(text)
     except OSError as error:
         _refuse(path, (error.strerror or str(error)).lower())
@@ -129,10 +133,24 @@ def read_header(path: Path) -> tuple[dict[str, Stored], dict[str, str]]:
     if not isinstance(metadata, dict):
         _refuse(path, "damaged: its metadata is no table of texts")
     start = 8 + length
-    return (
-        {name: _stored(path, name, entry, start, size) for name, entry in header.items()},
-        {str(key): str(value) for key, value in metadata.items()},
-    )
+    stored = {name: _stored(path, name, entry, start, size) for name, entry in header.items()}
+    if hole >= HOLE:
+        _refuse(path, f"truncated or damaged: {hole:,} bytes in a row were never written, though the file has their size")
+    return stored, {str(key): str(value) for key, value in metadata.items()}
+
+
+def _hole(file: int, begin: int, end: int) -> int:
+    """Bytes of the first stretch that takes no room on the disk; 0 where all of it does, or the system cannot tell."""
+    if not hasattr(os, "SEEK_HOLE"):
+        return 0
+    try:
+        empty = os.lseek(file, begin, os.SEEK_HOLE)
+    except OSError:
+        return 0
+    try:
+        return os.lseek(file, empty, os.SEEK_DATA) - empty
+    except OSError:  # nothing more is written behind it
+        return end - empty
 
 
 def _stored(path: Path, name: str, entry: Any, start: int, size: int) -> Stored:

@@ -116,6 +116,8 @@ def _look(rule: Rule, evidence: Evidence) -> tuple[list[Finding], list[Skipped]]
         return [], [Skipped(rule=rule.name, reason=f"it judges {rule.models} models; this one is {state}")]
     if rule.needs is not Needs.STATIC and evidence.subject.module is None:
         return [], [Skipped(rule=rule.name, reason="only a file of weights was given: nothing can be run")]
+    if rule.needs is not Needs.STATIC and rule.finite and evidence.spoilt:
+        return [], [Skipped(rule=rule.name, reason=evidence.spoilt)]
     try:
         for one in rule.look(evidence):
             if isinstance(one, Skipped):

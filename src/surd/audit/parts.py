@@ -14,7 +14,7 @@ from surd.measure.use import Part, Use
 PACKED = r"c_attn|qkv|query_key_value|Wqkv|qkv_proj|in_proj(_weight)?"
 NAMES: tuple[tuple[str, Part], ...] = (
     (r"(lm_head|embed_out|output_projection|generator(\.proj)?|unembed|predictions\.decoder|output_layer)$", Part.HEAD),
-    (r"(^|\.)(output|head)$", Part.HEAD),
+    (r"(^|\.)(output|head|vocab_projector|lm_head\.decoder|pred_layer\.proj|to_logits)$|^decoder$", Part.HEAD),
     (r"(^|\.)(wpe|embed_positions|position_embeddings?|pos_embed(ding)?s?|pos_emb|positions|places)$", Part.POSITIONS),
     (r"(^|\.)(wte|embed_tokens|word_embeddings?|shared|tok_embeddings?|tok_emb|token_emb(edding)?s?|embed_in|table|embeddings?|embed|emb|lut|(src|tgt|source|target|enc|dec|word|token|tok)_(emb|embed|embeddings?|table))$", Part.TABLE),
     (r"(^|\.)(q_proj|query|q|wq|q_lin|to_q|query_proj|linear_q)$", Part.QUERY),

@@ -61,6 +61,8 @@ class Rule:
     follows: tuple[str, ...]
     """Rules whose finding explains one of this, so that it is told as their consequence."""
     look: Look
+    finite: bool = True
+    """It judges numbers, which say nothing where a row that sees no key has made them all NaN."""
 
 
 def names() -> list[str]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from surd.measure.calls import storage
 from surd.measure.naming import display_path
 
-AT_ONCE = 2**24
+AT_ONCE = 2**22
 """Numbers that are looked at together."""
 TOP = 4096
 """Rows that stand for all of them."""

@@ -23,15 +23,15 @@ HOLDERS = ("config", "cfg", "args", "hparams", "opt", "options", "params", "mode
 def asked_tie(model: nn.Module) -> Stated[bool] | None:
     """The first option of such a name that is yes or no; nothing is called, and nothing computed."""
     for path, module in model.named_modules():
-        for where, options in _options(module):
+        for where, held in options(module):
             for name in (*TIED, *UNTIED):
-                value = options.get(name)
+                value = held.get(name)
                 if isinstance(value, bool):
                     return Stated(value is (name in TIED), ".".join(part for part in (path, where, name) if part))
     return None
 
 
-def _options(module: nn.Module) -> Iterator[tuple[str, Mapping[Any, Any]]]:
+def options(module: nn.Module) -> Iterator[tuple[str, Mapping[Any, Any]]]:
     """Its own attributes, and what its configurations hold."""
     own = vars(module)
     yield "", own

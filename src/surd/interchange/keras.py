@@ -54,11 +54,18 @@ def live(model: Any, inputs: Any, loss: Any, trained: bool | None, name: str = "
             f"{name or model.name}: a {type(model).__name__} of Keras does not tell what it is called with; pass "
             "inputs, or give it as --batch FILE.safetensors"
         )
-    said = NOTHING if loss is not None else PROBABLE
+    said = NOTHING if loss is not None or _takes_logits(model) else PROBABLE
     layers: Any = model
     if not all(layer.built for layer in layers._flatten_layers(include_self=True)):
         _build(model, given, name or str(model.name))
     return of_module(Named(model), given, loss, said, trained, name or str(model.name))
+
+
+def _takes_logits(model: Any) -> bool:
+    """Whether the loss that the model was compiled with takes a softmax itself."""
+    fn = getattr(model, "loss", None)
+    stated = getattr(fn, "_fn_kwargs", None) or {}
+    return bool(stated.get("from_logits", getattr(fn, "from_logits", False)))
 
 
 PROBABLE = Declared(released={"double-softmax": "Keras' losses take probabilities, unless from_logits is set"})

@@ -47,15 +47,15 @@ def declared(config: Any, architecture: str = "") -> Declared:
         attention=_attention(parts),
         attention_by_path=_by_layer(parts),
         qk_norm=next((said for part in parts if (said := _flag(part, "qk_norm")) is not None), None),
-        score_cap=_field(text, "score_cap"),
-        logit_cap=_field(text, "logit_cap"),
+        score_cap=number_stated(text, "score_cap"),
+        logit_cap=number_stated(text, "logit_cap"),
         embedding=_embedding(text),
         residual=_residual(text),
         tied=_tied(parts[0], text),
         epsilon=_agreed(parts, "epsilon"),
         std=_agreed(parts, "std"),
-        padding=_whole(text, "padding"),
-        vocabulary=_whole(text, "vocabulary"),
+        padding=whole_stated(text, "padding"),
+        vocabulary=whole_stated(text, "vocabulary"),
         causal=_causal(text, architecture),
         writes=_writes(architecture),
         head_bias=_flag(text, "head_bias"),
@@ -105,7 +105,7 @@ def _said(part: Part, what: str) -> Stated[Any] | None:
     return None
 
 
-def _field(part: Part, what: str) -> Stated[float] | None:
+def number_stated(part: Part, what: str) -> Stated[float] | None:
     """The first of the fields that is a number."""
     for name in _table()["fields"][what]:
         if (value := number(part.config, name)) is not None:
@@ -113,8 +113,8 @@ def _field(part: Part, what: str) -> Stated[float] | None:
     return None
 
 
-def _whole(part: Part, what: str) -> Stated[int] | None:
-    said = _field(part, what)
+def whole_stated(part: Part, what: str) -> Stated[int] | None:
+    said = number_stated(part, what)
     return Stated(int(said.value), said.by) if said else None
 
 
@@ -129,7 +129,7 @@ def _agreed(parts: list[Part], what: str) -> Stated[float] | None:
     """A number that all parts state alike; where an image's part has another one, no single number is stated."""
     if any(what in entry.get("unread", ()) for part in parts for entry in _entries(part)):
         return None
-    said = [found for part in parts if (found := _field(part, what)) is not None]
+    said = [found for part in parts if (found := number_stated(part, what)) is not None]
     return said[0] if said and len({one.value for one in said}) == 1 else None
 
 
@@ -206,11 +206,11 @@ def _embedding(part: Part) -> Stated[float] | None:
         if isinstance(on := getattr(part.config, flag, None), bool):
             whole = width(part.config)
             return Stated(whole**0.5 if on and whole else 1.0, f"{part.name}.{flag}")
-    return _field(part, "embedding") or _said(part, "embedding")
+    return number_stated(part, "embedding") or _said(part, "embedding")
 
 
 def _residual(part: Part) -> Stated[float] | None:
-    return _field(part, "residual") or _said(part, "residual")
+    return number_stated(part, "residual") or _said(part, "residual")
 
 
 def _tied(whole: Part, text: Part) -> Stated[bool] | None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from surd.audit.declared import NOTHING, Declared
 from surd.audit.subject import Subject, of_module
 from surd.errors import SurdError
-from surd.interchange.asked_ties import asked_tie
+from surd.interchange.own_options import declared_by_options
 from surd.interchange.stated import declared, is_configuration, ties
 from surd.measure.inputs import Inputs
 from surd.measure.ledger import Telling
@@ -75,7 +75,7 @@ def stated(model: nn.Module) -> Declared:
         return of_ours(model) if isinstance(model, Model) else NOTHING
     config = getattr(model, "config", None)
     if not is_configuration(config) or "transformers" not in sys.modules:
-        return Declared(tied=asked_tie(model))
+        return declared_by_options(model)
     return ties(model, declared(config, type(model).__name__))
 
 

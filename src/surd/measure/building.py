@@ -31,6 +31,12 @@ PATCHES = 4
 """In each direction, of an image whose size nothing tells."""
 SEED = 19
 
+CONTENT = ("pixel_values", "input_features", "input_values", "input_ids")
+"""Arguments of configured models that are content."""
+SOUND = "sound"
+PARTS = ("vision_config", "audio_config", "text_config", "encoder", "decoder")
+"""Configurations within a configuration."""
+
 IMAGES = re.compile(r"^(img|image|pixel|photo)", re.IGNORECASE)
 """How the names of arguments that are pixels begin."""
 TOKENS = re.compile(r"id|tok|src|tgt|source|target", re.IGNORECASE)
@@ -68,10 +74,8 @@ def _candidates(model: nn.Module) -> Iterator[dict[str, Any]]:
     """Ways to call the model, the likeliest first."""
     parameters = signature_of(model).parameters
     config = getattr(model, "config", None)
-    known = _for_configured(config, parameters) if config is not None else {}
-    if known:
-        if not set(_required(parameters)) - known.keys():
-            yield known
+    if config is not None and (ways := [*_for_configured(config, parameters)]):
+        yield from (known for known in ways if not set(_required(parameters)) - known.keys())
         return
     required = _required(parameters)
     masks = dict.fromkeys(name for name in required if "mask" in name)
@@ -80,37 +84,61 @@ def _candidates(model: nn.Module) -> Iterator[dict[str, Any]]:
         yield from ({**known, **masks} for known in _for_plain(model, content))
 
 
-def _for_configured(config: Any, parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
-    """For a model that carries a configuration with the common names of sizes."""
-    built: dict[str, Any] = {}
-    if "pixel_values" in parameters:
-        height, width = _pair(getattr(config, "image_size", 224))
-        built["pixel_values"] = _normal(2, getattr(config, "num_channels", 3), height, width)
-    elif "input_features" in parameters:
-        mel = getattr(config, "num_mel_bins", 80)
-        per_frame = getattr(config, "input_feat_per_channel", None)
-        frames = 2 * getattr(config, "max_source_positions", 32)
-        built["input_features"] = _normal(2, mel, frames) if per_frame is None else _normal(2, frames, per_frame)
-    elif "input_values" in parameters and "input_ids" not in parameters:
-        mel = getattr(config, "num_mel_bins", None)
-        built["input_values"] = _normal(2, SAMPLES) if mel is None else _normal(2, config.max_length, mel)
-    elif "input_ids" in parameters:
-        length = WINDOW_LENGTH if hasattr(config, "attention_window") or hasattr(config, "block_size") else LENGTH
-        built["input_ids"] = _tokens(_vocabulary(config), length, _special(config))
-        if "attention_mask" in parameters:
-            built["attention_mask"] = torch.ones_like(built["input_ids"])
-        if "bbox" in parameters:
-            built["bbox"] = torch.zeros(*built["input_ids"].shape, 4, dtype=torch.int64)
-        if "langs" in parameters:
-            built["langs"] = torch.zeros_like(built["input_ids"])
-    if built and "decoder_input_ids" in parameters and getattr(config, "is_encoder_decoder", False):
-        # Not the encoder's own ids: attention to the source and to oneself would look alike.
-        source = next(iter(built.values()))
-        length = source.shape[1] if "input_ids" in built else LENGTH
-        built["decoder_input_ids"] = _tokens(_vocabulary(config), length, _special(config)).flip(0)[: len(source)]
-    if built and "use_cache" in parameters:
-        built["use_cache"] = False
+def _for_configured(config: Any, parameters: Mapping[str, inspect.Parameter]) -> Iterator[dict[str, Any]]:
+    """For a model that carries a configuration with the common names of sizes: all it takes together, then one kind."""
+    kinds = [name for name in CONTENT if name in parameters]
+    if "input_ids" in kinds and "input_values" in kinds:
+        kinds.remove("input_values")
+    ways = [kinds, *([kind] for kind in kinds)] if len(kinds) > 1 else [kinds] if kinds else []
+    if ["input_values"] in ways and _said(config, "num_mel_bins", None) is not None:
+        ways.append([SOUND])  # the bins may be those of what it makes
+    for way in ways:
+        built = {name: value for kind in way for name, value in _content(kind, config, parameters).items()}
+        if "decoder_input_ids" in parameters and getattr(config, "is_encoder_decoder", False):
+            # Not the encoder's own ids: attention to the source and to oneself would look alike.
+            source = next(iter(built.values()))
+            length = source.shape[1] if "input_ids" in built else LENGTH
+            built["decoder_input_ids"] = _tokens(_vocabulary(config), length, _special(config)).flip(0)[: len(source)]
+        if "use_cache" in parameters:
+            built["use_cache"] = False
+        rows = min(len(value) for value in built.values() if isinstance(value, Tensor))
+        yield {name: value[:rows] if isinstance(value, Tensor) else value for name, value in built.items()}
+
+
+def _content(kind: str, config: Any, parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
+    """One kind of content, of the sizes that a configuration or the part of it for that kind says."""
+    if kind == "pixel_values":
+        height, width = _pair(_said(config, "image_size", 224))
+        frames = _said(config, "num_frames", None)
+        moving = (2,) if frames is None else (2, frames)
+        return {kind: _normal(*moving, _said(config, "num_channels", 3), height, width)}
+    if kind == "input_features":
+        mel, per_frame = _said(config, "num_mel_bins", 80), _said(config, "input_feat_per_channel", None)
+        frames = 2 * _said(config, "max_source_positions", 32)
+        return {kind: _normal(2, mel, frames) if per_frame is None else _normal(2, frames, per_frame)}
+    if kind == "input_values":
+        mel = _said(config, "num_mel_bins", None)
+        return {kind: _normal(2, SAMPLES) if mel is None else _normal(2, _said(config, "max_length", SAMPLES), mel)}
+    if kind == SOUND:
+        return {"input_values": _normal(2, SAMPLES)}
+    length = WINDOW_LENGTH if hasattr(config, "attention_window") or hasattr(config, "block_size") else LENGTH
+    ids = _tokens(_vocabulary(config), length, _special(config))
+    built = {kind: ids}
+    if "attention_mask" in parameters:
+        built["attention_mask"] = torch.ones_like(ids)
+    if "bbox" in parameters:
+        built["bbox"] = torch.zeros(*ids.shape, 4, dtype=torch.int64)
+    if "langs" in parameters:
+        built["langs"] = torch.zeros_like(ids)
     return built
+
+
+def _said(config: Any, name: str, otherwise: Any) -> Any:
+    """What a configuration says, or the first of its parts that says it."""
+    for part in (config, *(getattr(config, part, None) for part in PARTS)):
+        if (value := getattr(part, name, None)) is not None:
+            return value
+    return otherwise
 
 
 def _for_plain(model: nn.Module, names: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -228,11 +256,14 @@ def _vocabulary(config: Any) -> int:
 
 def _special(config: Any) -> set[int]:
     names = [f"{name}_token_id" for name in ("pad", "bos", "eos", "sep", "cls", "mask", "decoder_start")]
-    values = [getattr(config, name, None) for name in names]
+    parts = [config, getattr(config, "text_config", None)]
+    values = [getattr(part, name, None) for name in names for part in parts]
     return {value for value in values if isinstance(value, int)}
 
 
 def _pair(size: Any) -> tuple[int, int]:
+    if isinstance(size, Mapping):
+        return size["height"], size["width"]
     return tuple(size) if isinstance(size, list | tuple) else (size, size)
 
 

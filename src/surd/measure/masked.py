@@ -22,6 +22,7 @@ from surd.measure.written import few, for_all_heads
 FILLS = ("masked_fill", "masked_fill_")
 SUBTRACTIONS = ("sub", "sub_", "__sub__", "__isub__", "subtract")
 MULTIPLICATIONS = ("mul", "mul_", "__mul__", "__imul__", "__rmul__", "multiply")
+CONVERSIONS = ("to", "half", "bfloat16", "type", "type_as")
 TRIANGLES = ("tril", "triu", "tril_", "triu_")
 FEW_VALUES = 4
 """A constant of more different values is a bias by distance, and hides nothing."""
@@ -56,6 +57,8 @@ class Overflow:
     dtype: torch.dtype
     harmless: bool
     """Scores that were hidden already were hidden again: nothing else became infinite."""
+    number: float | None = None
+    """Of a constant: what it should have become, and its type cannot hold."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -93,6 +96,8 @@ class MaskTap(Tap):
         before = _sums(*sums) if watched else None
         if name in MULTIPLICATIONS:
             self._drops_by_hand(args)
+        written_over = name in ("mul_", "__imul__") and isinstance(args[0], Tensor) and not args[0].requires_grad
+        factors = (args[0].clone(), *args[1:]) if written_over and args[0].numel() <= LARGEST else args
         noted = len(self.maskings)
         if found is not None and name in FILLS:
             self._mask(args[0], args[0].shape, found)  # before the call, which may refuse the number
@@ -100,6 +105,8 @@ class MaskTap(Tap):
         target = out if isinstance(out, Tensor) else args[0]
         if not isinstance(target, Tensor) or not target.is_floating_point():
             return out
+        if name in (*MULTIPLICATIONS, *CONVERSIONS) and not target.requires_grad and 0 < target.numel() <= LARGEST:
+            self._beyond(name, target, factors)
         if before is not None and bool((burst := target.detach().isinf() & before.finite).any()):
             twice = burst & before.filled
             self.overflows.append(
@@ -114,6 +121,27 @@ class MaskTap(Tap):
             del self.maskings[noted:]
             self._mask(target, target.shape, found)
         return out
+
+    def _beyond(self, name: str, out: Tensor, operands: Sequence[Any]) -> None:
+        """A constant of finite numbers that its type cannot hold."""
+        sides = operands[: 2 if name in MULTIPLICATIONS else 1]
+        if not all(isinstance(x, Tensor | int | float) for x in sides) or not bool(out.isinf().any()):
+            return
+        exact = [x.detach().double() if isinstance(x, Tensor) else x for x in sides]
+        meant = exact[0] if len(exact) == 1 else exact[0] * exact[1]
+        if not isinstance(meant, Tensor) or meant.shape != out.shape:
+            return
+        if bool((burst := out.isinf() & meant.isfinite()).any()):
+            numbers = meant[burst]
+            self.overflows.append(
+                Overflow(
+                    where=self.notes.names.here(),
+                    count=int(burst.sum()),
+                    dtype=out.dtype,
+                    harmless=False,
+                    number=float(numbers[numbers.abs().argmax()]),
+                )
+            )
 
     def _fused(self, run: Any, *args: Any, **kwargs: Any) -> Tensor:
         rate = kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0)
@@ -225,7 +253,7 @@ def parts_of(constant: Tensor) -> tuple[Bool[Tensor, "..."], float] | None:
     if len(values) > FEW_VALUES or constant.shape[-1] < 2 * FEW_VALUES:
         return None
     hidden = zero if values.tolist() == [1.0] else ~zero  # ones and zeros: a mask that was added as it is
-    return (hidden, -1.0 if hidden is zero else float(values.max())) if _like_a_mask(hidden) else None
+    return (hidden, 1.0 if hidden is zero else float(values.max())) if _like_a_mask(hidden) else None
 
 
 def _like_a_mask(hidden: Bool[Tensor, "*batch queries keys"]) -> bool:
@@ -271,6 +299,11 @@ class Scored:
             and self.scores.dim() > 1
             and self.scores.shape[-1] == self.scores.shape[-2]
         )
+
+    @property
+    def empty(self) -> int:
+        """How many rows see no key at all."""
+        return int((self.scores == -torch.inf).all(self.axis).sum())
 
     @property
     def seen(self) -> Bool[Tensor, "..."]:

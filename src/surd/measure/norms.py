@@ -38,6 +38,8 @@ SHOWN = (*CARRIED, "view", "reshape", "__getitem__", "unsqueeze", "squeeze", "se
 """Calls that show a part of a weight as it is stored."""
 LARGEST = 0.1
 """An epsilon beyond this is no epsilon."""
+MOST = 2**17
+"""Entries of what is made of weights, to be kept."""
 EQUAL = 1e-2
 """How far the entries of a gain may differ from weight + constant: weights in half precision are rounded."""
 
@@ -224,6 +226,8 @@ class Norms(TorchFunctionMode):
                 return False
             scaled = self._scaled.get(id(z))
             whole = out
+            if out is z:  # written over: what was there is made again
+                z = out / one.tensor if name in TIMES else out * one.tensor
             if scaled is not None:  # the gain came first: what is divided is the rest
                 gain = scaled[2].tensor.detach().double()
                 z, whole = scaled[1], out.detach().double() / torch.where(gain == 0, 1.0, gain)
@@ -243,6 +247,8 @@ class Norms(TorchFunctionMode):
         return True
 
     def _of_weight(self, name: str, out: Tensor, operands: list[Tensor]) -> None:
+        if out.numel() > MOST and out._base is None:
+            return  # a whole matrix in another type: no gain, and nothing to keep in memory
         known = [self._weights[id(x)] for x in operands]
         first = next((one for one in known if one.tensor.numel() == out.numel()), known[0])
         stored = name in SHOWN and len(operands) == 1

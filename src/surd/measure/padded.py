@@ -1,9 +1,8 @@
-"""Padding: how a model is told of it, and what becomes of its outputs when padding holds something else."""
+"""Padding: what becomes of a model's outputs when padding holds something else, and of the samples beside it."""
 
-import inspect
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from itertools import product
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -12,55 +11,22 @@ from torch import Tensor, nn
 
 from surd.errors import SurdError
 from surd.measure.calls import dense
-from surd.measure.inputs import Inputs, arguments, signature_of, tensors
+from surd.measure.inputs import Inputs, arguments, replaced, tensors
 from surd.measure.masked import Overflow, Scored
 from surd.measure.mixing import observe_scores
 from surd.measure.restore import preserved
+from surd.measure.told import FIRST, Told, holds_positions, named_arguments, ways
 
-FIRST = ("attention_mask", "src_key_padding_mask", "key_padding_mask", "padding_mask", "pad_mask", "src_mask", "mask")
-"""Names of arguments that mostly tell of padding, the surest first; then any other with "mask" or "pad" in it."""
-OTHERS = ("head", "decoder", "tgt", "target", "trg", "memory", "cross", "label", "causal", "ahead", "future", "sub")
-OTHERS += ("pos", "layer", "image", "pixel", "masked", "prefix", "global", "patch", "time", "dec", "loss", "pad_token")
-"""Parts of the names of masks that tell of something else."""
-AGAIN = ("memory", "cross", "encoder", "enc_dec", "src_tgt")
-"""Parts of the names of masks by which a decoder is told again what of the source is padding."""
 SAME = 1e-5
 """Relative difference up to which outputs are the same."""
+BESIDE = ("label", "position", "type", "segment")
+"""Parts of the names of ids that stand beside the tokens, and are none."""
 NO_MASK = "the forward takes no mask of padding, and no id of padding is known that it hides"
-
-Write = Callable[[Bool[Tensor, "batch length"]], Tensor]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Told:
-    """A model's way of being told: an argument and how it is written, or an id among the tokens."""
-
-    named: dict[str, Any]
-    """The arguments of the call without padding."""
-    content: str
-    masks: tuple[str, ...]
-    """Of the tower whose input is padded, and of those that read what it returns."""
-    write: Write | None
-    """From what is padding to the arguments."""
-    padding: int | None
-    """The id, where the tokens tell."""
-
-    def inputs(self, pads: Bool[Tensor, "batch length"], seed: int | None = None) -> dict[str, Any]:
-        """The arguments with some positions padded; another `seed` fills them with something else."""
-        changed = dict(self.named)
-        x = self.named[self.content]
-        if self.write is not None:
-            changed |= {mask: self.write(pads.to(x.device)) for mask in self.masks}
-        if self.padding is not None:
-            changed[self.content] = x.masked_fill(pads.to(x.device), self.padding)
-        elif seed is not None:
-            changed[self.content] = _refilled(x, pads.to(x.device), seed)
-        return changed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Padded:
-    """What was seen with padding in the first row."""
+    """What was seen with padding in one row."""
 
     told: Told
     pads: Bool[Tensor, "batch length"]
@@ -68,189 +34,205 @@ class Padded:
     overflows: tuple[Overflow, ...]
     change: float | None
     """Of the outputs at real positions when padding holds something else, relative to the largest output; None where
-    padding is an id and so always the same, or where the outputs stand at no positions."""
+    the outputs stand at no positions."""
     others: float | None
-    """Of the outputs of rows that have no padding, against a batch without any; None where they cannot be compared."""
+    """Of the outputs of rows that were not padded, against the batch as it was, where they also differ from what they
+    are alone; None where they cannot be compared."""
+    heeded: bool
+    """The argument that tells of padding changes anything at all."""
 
 
 def read_padding(model: nn.Module, inputs: Inputs, plain: tuple[Tensor, ...], padding: int | None) -> Padded:
-    """Finds out how the model is told of padding, and pads the first row.
+    """Finds out how the model is told of padding, and pads one row.
 
     Of all ways of writing a mask that the forward accepts, the one under which padding reaches nothing is the right
     one; where there is none, one is kept that means to hide just the padding, if any does, and padding leaks. `plain`
     is what it returns without padding.
     """
-    named = _named(model, inputs)
-    content = next((name for name, x in named.items() if _holds_positions(x)), None)
+    named = named_arguments(model, inputs)
+    content = next((name for name, x in named.items() if holds_positions(name, x)), None)
     if content is None:
         raise SurdError("no argument is a batch of tokens or of vectors: nothing can be padded")
     x = named[content]
     rows, length = x.shape[:2]
     if rows < 2 or length < 4:
         raise SurdError(f"{content} has {rows} rows of {length} positions; padding needs 2 rows of 4")
+    asked = _asked(model, named, content, plain)
     leaking: Padded | None = None
-    right: Padded | None = None
-    for told in _ways(model, named, content, padding):
-        for pads in _sides(rows, length):
-            seen = _padded(model, told, pads, plain)
-            if seen is None or (told.padding is not None and not _hides(seen)):
-                break
-            right = seen
-            if seen.change is not None and seen.change > SAME:
-                leaking = seen if leaking is None or (_fits(seen) and not _fits(leaking)) else leaking
-                break
-        else:
-            assert right is not None, "both sides were tried"
-            return right
+    for group in ways(model, named, content, padding):
+        for told in group:
+            seen = _seen(model, told, asked, x, plain)
+            if seen is None:
+                continue
+            if seen.change is None or seen.change <= SAME:
+                return seen
+            leaking = seen if leaking is None or (_fits(seen) and not _fits(leaking)) else leaking
+        if leaking is not None and _fits(leaking) and _lowers(leaking):
+            break  # it was understood, and hides too little: a lower number in its place would only mend it
     if leaking is None:
         raise SurdError(NO_MASK)
-    return leaking
+    return leaking if any(one.hidden is not None for one in leaking.scores) else _heeded(model, leaking)
 
 
-def _sides(rows: int, length: int) -> Iterator[Bool[Tensor, "batch length"]]:
-    """The end of the first row, then its beginning: behind a causal mask only that is seen."""
+def _asked(model: nn.Module, named: dict[str, Any], content: str, plain: tuple[Tensor, ...]) -> Tensor | None:
+    """The tokens of a decoder, at whose positions the outputs stand; targets of a loss change no output."""
+    others = [(name, x) for name, x in named.items() if name != content and holds_positions(name, x)]
+    for name, x in others:
+        if any(part in name for part in BESIDE) or x.is_floating_point() or not bool((x != x.flatten()[0]).any()):
+            continue
+        try:
+            turned = _run(model, named | {name: x.flip(1)})
+        except (SurdError, RuntimeError, IndexError, TypeError, ValueError):
+            continue
+        if not turned or not plain or not torch.equal(turned[0], plain[0].to(turned[0].device)):
+            return x
+    return None
+
+
+def _seen(
+    model: nn.Module, told: Told, asked: Tensor | None, x: Tensor, plain: tuple[Tensor, ...]
+) -> Padded | None:
+    """With padding on the side where it leaks, if it does; None where the forward does not take it that way."""
+    right: Padded | None = None
+    for pads in _sides(x, told.padding):
+        seen = _padded(model, told, asked, pads, plain)
+        if seen is None or (told.padding is not None and not _fits(seen)):
+            return None
+        right = seen
+        if seen.change is not None and seen.change > SAME:
+            break
+    return right
+
+
+def _sides(x: Tensor, padding: int | None) -> Iterator[Bool[Tensor, "batch length"]]:
+    """The end of the row with the least padding, then its beginning: behind a causal mask only that is seen."""
+    rows, length = x.shape[:2]
+    row = 0 if padding is None else int((x == padding).sum(1).argmin())
     count = max(1, length * 4 // 13)
     for side in (slice(length - count, None), slice(0, count)):
         pads = torch.zeros(rows, length, dtype=torch.bool)
-        pads[0, side] = True
+        pads[row, side] = True
+        if padding is not None:
+            pads[row] |= (x[row] == padding).cpu()
         yield pads
 
 
-def _padded(model: nn.Module, told: Told, pads: Tensor, plain: tuple[Tensor, ...]) -> Padded | None:
+def _padded(
+    model: nn.Module, told: Told, asked: Tensor | None, pads: Tensor, plain: tuple[Tensor, ...]
+) -> Padded | None:
     """None where the forward does not take it that way."""
     try:
         outputs, scores, overflows = observe_scores(model, told.inputs(pads))
-        again = None if told.padding is not None else _run(model, told.inputs(pads, seed=1))
+        if told.padding is None:
+            again = _run(model, told.inputs(pads, seed=1))
+        else:
+            with _holding_something_else(model, told.padding):
+                again = _run(model, told.inputs(pads))
     except (SurdError, RuntimeError, IndexError, TypeError, ValueError):
         return None
     if not outputs or not plain or outputs[0].shape != plain[0].shape:
         return None
-    real = _real(told, outputs[0], pads)
-    change = None
-    if again is not None and real is not None:
-        change = _difference(outputs[0], again[0], real)
-    others = None
-    if outputs[0].shape[0] == pads.shape[0]:
-        unpadded = torch.ones(outputs[0].shape[:1], dtype=torch.bool)
-        unpadded[0] = False
-        others = _difference(outputs[0], plain[0], unpadded)
-    return Padded(told=told, pads=pads, scores=tuple(scores), overflows=tuple(overflows), change=change, others=others)
+    real = _real(told, asked, outputs[0], pads)
+    return Padded(
+        told=told,
+        pads=pads,
+        scores=tuple(scores),
+        overflows=tuple(overflows),
+        change=None if real is None else _difference(outputs[0], again[0], real),
+        others=_others(model, told, pads, outputs[0], plain[0]),
+        heeded=True,
+    )
 
 
-def _hides(seen: Padded) -> bool:
-    """Whether some attention hides the padding, be it with a number that hides nothing."""
-    return any(one.hidden is not None and _at_padding(one, seen.pads, one.hidden) for one in seen.scores)
+@contextmanager
+def _holding_something_else(model: nn.Module, padding: int) -> Generator[None]:
+    """Inside, the row that is looked up for padding is another one: what hides padding is made of ids, and stays."""
+
+    def other(table: nn.Embedding, args: tuple[Any, ...], rows: Tensor) -> Tensor:
+        ids = args[0] if args else None
+        if not isinstance(ids, Tensor) or rows.shape[:-1] != ids.shape:
+            return rows
+        row = table.weight[(padding + 1) % table.num_embeddings].detach()
+        return torch.where((ids == padding)[..., None], row.to(rows.dtype), rows)
+
+    tables = [x for x in model.modules() if isinstance(x, nn.Embedding) and x.padding_idx == padding]
+    handles = [table.register_forward_hook(other) for table in tables]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _others(model: nn.Module, told: Told, pads: Tensor, output: Tensor, plain: Tensor) -> float | None:
+    """How much rows without fresh padding change; nothing where each is what it is alone, and so only told otherwise."""
+    rows = pads.shape[0]
+    if output.shape[0] != rows:
+        return None
+    changes = [
+        0.0 if bool(pads[row].any()) else _difference(output, plain, torch.arange(rows) == row) for row in range(rows)
+    ]
+    most = max(changes)
+    if most <= SAME:
+        return most
+    row = changes.index(most)
+
+    def one(x: Tensor) -> Tensor:
+        return x[row : row + 1] if x.dim() and x.shape[0] == rows else x
+
+    try:
+        alone = _run(model, replaced(told.inputs(pads), one))[0]
+    except (SurdError, RuntimeError, IndexError, TypeError, ValueError):
+        return None
+    if alone.shape != output[row : row + 1].shape:
+        return None
+    apart = _difference(output[row : row + 1], alone, torch.ones(1, dtype=torch.bool))
+    return most if apart > SAME else 0.0
+
+
+def _heeded(model: nn.Module, seen: Padded) -> Padded:
+    """The same, and whether the argument that tells of padding changes the outputs at all."""
+    told = seen.told
+    if told.write is None or told.masks[0] not in FIRST:
+        return seen
+    marked, unmarked = (_run(model, told.inputs(pads)) for pads in (seen.pads, torch.zeros_like(seen.pads)))
+    return replace(seen, heeded=not torch.equal(marked[0], unmarked[0]))
 
 
 def _fits(seen: Padded) -> bool:
-    """Whether some attention means to hide the padding and nothing else: then the mask is written the right way."""
-    places = [(one.hidden, at_padding(one, seen.pads)) for one in seen.scores if one.hidden is not None]
-    return any(where is not None and torch.equal(hidden, where) for hidden, where in places)
+    """Whether some attention hides the padding from all queries, and nothing else: then it is told in the right way."""
+    return any(_hides_just(one, seen.pads) for one in seen.scores)
+
+
+def _lowers(seen: Padded) -> bool:
+    """Whether what hides the padding makes scores lower, be it too little."""
+    fills = [fill for one in seen.scores if _hides_just(one, seen.pads) for fill in one.fills]
+    return bool(fills) and max(fills) < 0
+
+
+def _hides_just(one: Scored, pads: Bool[Tensor, "batch length"]) -> bool:
+    """Every query of the padded row is kept from the padding, of other rows is not, and each real key is seen."""
+    where = at_padding(one, pads)
+    if where is None or one.hidden is None or not bool(one.hidden[where].all()):
+        return False
+    seen = ~one.hidden.reshape(pads.shape[0], -1, *one.scores.shape[-2:]).any(1).to(pads.device)
+    row = int(pads.any(1).int().argmax())
+    elsewhere = torch.cat([seen[:row], seen[row + 1 :]]).any(1)
+    return bool(elsewhere[:, pads[row]].any()) and bool(seen[row].any(0)[~pads[row]].all())
 
 
 def at_padding(one: Scored, pads: Bool[Tensor, "batch length"]) -> Tensor | None:
-    """The scores of padded keys of an attention among all positions; None for windows, landmarks and other axes."""
+    """The scores of padded keys of an attention to all positions; None for windows and other axes."""
     rows, length = pads.shape
     shape = one.scores.shape
-    if not one.square or shape[-1] != length or one.scores.numel() % (rows * length * length):
+    if one.axis != len(shape) - 1 or shape[-1] != length or one.scores.numel() % (rows * length):
         return None
     if len(shape) == 4 and shape[0] == rows:
         return pads[:, None, None, :].to(one.scores.device).expand(shape)
     if len(shape) == 3 and shape[0] % rows == 0:
-        return (
-            pads[:, None, None, :].to(one.scores.device).expand(rows, shape[0] // rows, length, length).reshape(shape)
-        )
+        whole = (rows, shape[0] // rows, *shape[1:])
+        return pads[:, None, None, :].to(one.scores.device).expand(whole).reshape(shape)
     return None
-
-
-def _at_padding(one: Scored, pads: Tensor, hidden: Tensor) -> bool:
-    where = at_padding(one, pads)
-    return where is not None and bool((hidden & where).any())
-
-
-def _ways(model: nn.Module, named: dict[str, Any], content: str, padding: int | None) -> Iterator[Told]:
-    """Arguments that may be a mask, each written in all usual ways; then the id of padding."""
-    x = named[content]
-    again = _told_again(model, named)
-    for name in _mask_names(model, named):
-        given = named.get(name)
-        for write in _writings(given if isinstance(given, Tensor) else None, name, x):
-            yield Told(named=named, content=content, masks=(name,), write=write, padding=None)
-            if len(again) and name not in again:
-                yield Told(named=named, content=content, masks=(name, *again), write=write, padding=None)
-    if padding is not None and not x.is_floating_point():
-        yield Told(named=named, content=content, masks=(), write=None, padding=padding)
-
-
-def _mask_names(model: nn.Module, named: dict[str, Any]) -> list[str]:
-    names = [name for name in signature_of(model).parameters if "mask" in name or "pad" in name]
-    names = [name for name in names if not any(part in name for part in OTHERS)]
-    ranks = {name: FIRST.index(name) if name in FIRST else len(FIRST) for name in names}
-    return sorted(names, key=lambda name: ranks[name])[:2]
-
-
-def _told_again(model: nn.Module, named: dict[str, Any]) -> tuple[str, ...]:
-    """Masks of the source that a decoder takes besides; of padding those, where some say so in their names."""
-    names = [x for x in signature_of(model).parameters if ("mask" in x or "pad" in x) and x not in named]
-    again = [name for name in names if any(part in name for part in AGAIN) and "is_causal" not in name]
-    return tuple([name for name in again if "pad" in name] or again)
-
-
-def _writings(given: Tensor | None, name: str, x: Tensor) -> Iterator[Write]:
-    """True or 1 at real positions or at padding, or lowest at padding; with axes for heads and queries, or without."""
-    axes = [(), (1,), (1, 1)] if given is None else [(1,) * (given.dim() - 2)] if given.dim() >= 2 else []
-    kinds = [torch.bool, torch.int64] if "pad" in name else [torch.int64, torch.bool]
-    kinds = [given.dtype] if given is not None and not given.is_floating_point() else kinds
-    pads_first = "pad" in name
-    for between in axes:
-        for kind, marks_pads in product(kinds, (pads_first, not pads_first)):
-            yield _writing(between, kind, marks_pads)
-        yield _added(between, x)
-
-
-def _writing(between: tuple[int, ...], kind: torch.dtype, marks_pads: bool) -> Write:
-    def write(pads: Tensor) -> Tensor:
-        marked = pads if marks_pads else ~pads
-        return marked.reshape(pads.shape[0], *between, pads.shape[1]).to(kind)
-
-    return write
-
-
-def _added(between: tuple[int, ...], x: Tensor) -> Write:
-    kind = x.dtype if x.is_floating_point() else torch.float32
-
-    def write(pads: Tensor) -> Tensor:
-        lowest = torch.zeros(pads.shape, dtype=kind, device=pads.device).masked_fill(pads, torch.finfo(kind).min)
-        return lowest.reshape(pads.shape[0], *between, pads.shape[1])
-
-    return write
-
-
-def _named(model: nn.Module, inputs: Inputs) -> dict[str, Any]:
-    args, kwargs = arguments(inputs)
-    try:
-        bound = signature_of(model).bind(*args, **kwargs)
-    except TypeError as error:
-        raise SurdError(f"the arguments do not fit the forward: {error}") from error
-    named: dict[str, Any] = {}
-    for name, value in bound.arguments.items():
-        kind = bound.signature.parameters[name].kind
-        if kind is inspect.Parameter.VAR_POSITIONAL:
-            raise SurdError("the forward takes any number of arguments: none can be told to be a mask")
-        named |= value if kind is inspect.Parameter.VAR_KEYWORD else {name: value}
-    return named
-
-
-def _holds_positions(x: Any) -> bool:
-    return isinstance(x, Tensor) and ((x.dim() == 2 and x.dtype in (torch.int32, torch.int64)) or x.dim() == 3)
-
-
-def _refilled(x: Tensor, pads: Tensor, seed: int) -> Tensor:
-    """Padding filled with what stands elsewhere in the batch."""
-    other = x.flatten(0, 1)
-    drawn = torch.randperm(len(other), generator=torch.Generator().manual_seed(seed)).to(x.device)
-    mixed = other[drawn].view(x.shape)
-    return torch.where(pads if x.dim() == 2 else pads[..., None], mixed, x)
 
 
 def _run(model: nn.Module, inputs: dict[str, Any]) -> list[Tensor]:
@@ -258,15 +240,16 @@ def _run(model: nn.Module, inputs: dict[str, Any]) -> list[Tensor]:
         return [dense(x.detach()).clone() for x in tensors(model(**inputs))]
 
 
-def _real(told: Told, output: Tensor, pads: Tensor) -> Tensor | None:
+def _real(told: Told, asked: Tensor | None, output: Tensor, pads: Tensor) -> Tensor | None:
     """Which outputs stand at real positions; all of a decoder's do. None where they stand at none."""
-    others = [name for name, x in told.named.items() if name != told.content and _holds_positions(x)]
-    others = [name for name in others if "mask" not in name and not told.named[name].is_floating_point()]
-    later = [name for name in others if bool((told.named[name] != told.named[name].flatten()[0]).any())]
     if output.dim() < 3:
         return None
-    if later:
+    if asked is not None:
+        if told.padding is not None and asked.shape == output.shape[:2]:
+            return (asked != told.padding).cpu()
         return torch.ones(output.shape[:2], dtype=torch.bool)
+    if told.padding is not None:
+        pads = pads | (told.named[told.content] == told.padding).cpu()
     if output.shape[:2] == pads.shape:
         return ~pads
     return ~pads.T if output.shape[:2] == pads.T.shape else None
@@ -280,15 +263,16 @@ def _difference(first: Tensor, second: Tensor, where: Tensor) -> float:
     return float((a - b)[finite].abs().max()) / size if size else 0.0
 
 
-def gradients_with_padding(
-    model: nn.Module, inputs: dict[str, Any], real: Bool[Tensor, "batch length"]
+def gradients(
+    model: nn.Module, inputs: Inputs, real: Bool[Tensor, "batch length"] | None = None
 ) -> tuple[Tensor, dict[str, int]]:
     """The first output, and how many gradients of each weight are not finite when real positions alone are trained."""
+    args, kwargs = arguments(inputs)
     with preserved(model):
-        output = next((x for x in tensors(model(**inputs)) if x.is_floating_point() and x.requires_grad), None)
+        output = next((x for x in tensors(model(*args, **kwargs)) if x.is_floating_point() and x.requires_grad), None)
         if output is None:
             raise SurdError("the forward returns nothing that has a gradient")
-        shown = output[real.to(output.device)] if output.shape[:2] == real.shape else output
+        shown = output if real is None or output.shape[:2] != real.shape else output[real.to(output.device)]
         names, weights = zip(*((name, p) for name, p in model.named_parameters() if p.requires_grad), strict=True)
         found = torch.autograd.grad(shown.float().square().mean(), weights, allow_unused=True)
         broken = {

@@ -1,5 +1,6 @@
 """Products: which two tensors a call multiplies, and over how large an index it sums."""
 
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -34,6 +35,24 @@ def contracted(name: str, args: tuple[Any, ...], left: Tensor, right: Tensor) ->
     sizes = _sizes(sides[0], left) | _sizes(sides[1], right)
     shared = set(sides[0]) & set(sides[1]) - set(output) - {"."}
     return prod(sizes[letter] for letter in shared)
+
+
+def in_pairs(equation: str, operands: Sequence[Tensor]) -> Iterator[tuple[str, int]]:
+    """An einsum of three or more, written as products of two: each equation, and how many operands come after it.
+
+    Nothing where it is not written out with an arrow, or where the first two share no index.
+    """
+    inputs, arrow, output = equation.replace(" ", "").partition("->")
+    sides = inputs.split(",")
+    if not arrow or "." in equation or len(sides) != len(operands) or len(sides) < 3 or not set(sides[0]) & set(sides[1]):
+        return
+    made = sides[0]
+    for number, side in enumerate(sides[1:], 1):
+        rest = sides[number + 1 :]
+        wanted = set("".join(rest)) | set(output)
+        joined = "".join(letter for letter in dict.fromkeys(made + side) if letter in wanted) if rest else output
+        yield f"{made},{side}->{joined}", number
+        made = joined
 
 
 def _sizes(letters: str, x: Tensor) -> dict[str, int]:

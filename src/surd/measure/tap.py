@@ -17,7 +17,7 @@ from surd.measure.inputs import tensors
 from surd.measure.kernel import Answer
 from surd.measure.naming import Names
 from surd.measure.notes import Notes
-from surd.measure.products import CONVOLUTIONS, PRODUCTS
+from surd.measure.products import CONVOLUTIONS, PRODUCTS, in_pairs
 from surd.measure.restore import Keep, changed_by
 from surd.measure.swapped import swapped
 from surd.measure.written import added, attend, few, scores
@@ -98,6 +98,12 @@ class Tap(TorchFunctionMode):
             # It is one call to a tap. Told that nobody listens, it goes on to its inner calls, where we do.
             with opened(), self:
                 return func(*args, **kwargs)
+        if name == "einsum" and len(args) > 3 and isinstance(args[0], str) and (pairs := [*in_pairs(args[0], args[1:])]):
+            with self:  # it contracts two at a time itself
+                made = args[1]
+                for equation, number in pairs:
+                    made = func(equation, made, args[1 + number])
+                return made
         if _is_custom(func):
             with self:  # as where a function's `apply` is called
                 return self._custom(str(func), func, args, kwargs)

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from surd.errors import SurdError, raised
-from surd.measure.inputs import Inputs, arguments, replaced
+from surd.measure.inputs import Inputs, arguments, replaced, tensors
 from surd.measure.restore import preserved
 
 FITS = 0.98
@@ -152,8 +152,23 @@ def _at_targets(
 def weights_of_loss(model: nn.Module, inputs: Inputs, loss: Callable[[Any], Tensor]) -> TargetWeights | None:
     """Of a loss of what the model returns for these inputs, in eval mode."""
     args, kwargs = arguments(replaced(inputs, lambda x: x.clone()))
-    with preserved(model), torch.no_grad():
-        return target_weights(model(*args, **kwargs), loss)
+    with preserved(model):
+        with torch.no_grad():
+            found = target_weights(model(*args, **kwargs), loss)
+        return _of_graph(model(*args, **kwargs), loss) if found is None else found
+
+
+def _of_graph(output: Any, loss: Callable[[Any], Tensor]) -> TargetWeights | None:
+    """Of a loss that the forward has computed already, and returns beside its logits."""
+    value = _called(loss, output)
+    logits = [x for x in tensors(output) if x.is_floating_point() and x.dim() > 1 and x.requires_grad]
+    if not value.requires_grad or value.numel() != 1 or not logits:
+        return None
+    gradients = torch.autograd.grad(value.sum(), logits, allow_unused=True)
+    for x, gradient in zip(logits, gradients, strict=True):
+        if gradient is not None and bool((gradient != 0).any()) and bool(gradient.isfinite().all()):
+            return _read(x.detach().flatten(0, -2), gradient.flatten(0, -2), tuple(x.shape[:-1]), value)
+    return None
 
 
 def weights_of_labels(model: nn.Module, inputs: Mapping[str, Any], labels: Tensor) -> TargetWeights | None:

@@ -107,6 +107,6 @@ for block in model.blocks:
     ),
     needs=Needs.PROBE,
     models=Models.BOTH,
-    follows=("head-layout",),
+    follows=("head-layout", "softmax-axis"),
     look=look,
 )

@@ -60,6 +60,14 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
     )
 
 
+def unmasked(evidence: Evidence) -> frozenset[str]:
+    """Attentions without any mask of a model that is meant to be causal and sees later tokens."""
+    if not any(isinstance(one, Finding) for one in look(evidence)):
+        return frozenset()
+    open_ones = [one for one in _of_the_output(evidence, evidence.mixing.scores) if one.square and _sees_later(one)]
+    return frozenset(one.site.name for one in open_ones if one.hidden is None)
+
+
 def _meant(evidence: Evidence, drawn: dict[str, str]) -> str | None:
     """Who says that the model is causal; None where nobody does."""
     if evidence.declared.causal is not None:

@@ -1,65 +1,57 @@
-"""The model returns probabilities where logits belong: the loss takes their softmax again."""
+"""A softmax is taken of what is a softmax already: the loss cannot fall, or the weights are nearly uniform."""
 
 from collections.abc import Iterator
 from math import e, log
 
-from torch import Tensor
-
 from surd.audit.evidence import Evidence
-from surd.audit.finding import Finding, Severity, Unobserved
+from surd.audit.finding import Finding, Severity, Unobserved, as_one
 from surd.audit.rule import Models, Needs, Rule
+from surd.measure.naming import Where
+from surd.measure.sites import Role
+from surd.measure.twice import are_probabilities
 
 NAME = "double-softmax"
-FEWEST = 2
-"""Classes below which every softmax is 1."""
-CLOSE = 1e-3
 
 
 def look(evidence: Evidence) -> Iterator[Finding]:
-    outputs = evidence.outputs
+    heard = evidence.heard[3].found
+    if heard:
+        yield from as_one((_finding(one.where, one.name, one.classes, one.total) for one in heard), grave=lambda _: 0.0)
+    elif evidence.subject.loss is None:  # then the model is meant to return what a loss of logits takes
+        yield from _returned(evidence)
+
+
+def _returned(evidence: Evidence) -> Iterator[Finding]:
+    outputs = [x for x in evidence.outputs if x.is_floating_point()]
     if not outputs:
         raise Unobserved("the model returns no tensor")
-    head = evidence.trace.head
     tables = {table.rows for table in evidence.trace.embeddings}
-    first = next((x for x in outputs if x.is_floating_point()), None)
-    wide = [x for x in outputs if x.is_floating_point() and x.dim() > 1 and x.shape[-1] in tables]
-    judged = wide[0] if wide else first
-    if judged is None or judged.dim() < 2 or judged.shape[-1] < FEWEST or not are_probabilities(judged):
-        return
-    if evidence.subject.loss is not None and not _taken_again(evidence):
-        return
-    classes = judged.shape[-1]
-    site = head.site if head is not None else None
+    judged = next((x for x in outputs if x.dim() > 1 and x.shape[-1] in tables), outputs[0])
+    if judged.dim() > 1 and are_probabilities(judged):
+        head = evidence.trace.head
+        where = Where(path="", file="", line=0)
+        if head is not None:
+            where = Where(path=head.site.path, file=head.site.file, line=head.site.line)
+        total = float(judged.float().sum(-1).mean())
+        yield _finding(where, "a cross-entropy", judged.shape[-1], total)
+
+
+def _finding(where: Where, name: str, classes: int, total: float) -> Finding:
     floor = log(1 + (classes - 1) / e)
-    yield Finding(
+    return Finding(
         severity=Severity.FAULT,
-        site=site.name if site is not None else ":logits",
-        quantity="sum of the outputs over the classes",
-        measured=float(judged.float().sum(-1).mean()),
+        site=f"{where.path}:{Role.LOGITS}",
+        quantity="sum over the classes of what the last softmax takes",
+        measured=total,
         expected="another number in every row",
         source="arithmetic: a softmax of probabilities gives no class more than e / (e + V − 1)",
-        message=f"every row of the output lies in [0, 1] and sums to 1: these are probabilities, and a cross-entropy "
-        f"that takes their softmax again cannot fall below ln(1 + (V − 1)/e) = {floor:.4g}, at V = {classes:,}",
+        message=f"every row lies in [0, 1] and sums to 1: these are probabilities, and {name} takes their softmax "
+        f"again, so that a loss cannot fall below ln(1 + (V − 1)/e) = {floor:.4g}, at V = {classes:,}",
         mend="return the logits, and take a softmax only where probabilities are shown; or give log-probabilities to "
         "a loss that takes no softmax of its own (nll_loss)",
-        file=site.file if site is not None else "",
-        line=site.line if site is not None else 0,
+        file=where.file,
+        line=where.line,
     )
-
-
-def _taken_again(evidence: Evidence) -> bool:
-    """Whether the loss that was given takes a softmax of what the model returns."""
-    try:
-        return evidence.targets.of_logits
-    except Unobserved:
-        return False
-
-
-def are_probabilities(x: Tensor) -> bool:
-    """Whether every row lies in [0, 1] and sums to 1, in more ways than one."""
-    rows = x.detach().float().flatten(0, -2)
-    sums = rows.sum(-1)
-    return bool(((rows >= 0) & (rows <= 1)).all()) and bool(((sums - 1).abs() < CLOSE).all())
 
 
 RULE = Rule(

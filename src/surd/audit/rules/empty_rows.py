@@ -3,12 +3,16 @@
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 
 from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Skipped, Unobserved
 from surd.audit.rule import Models, Needs, Rule
 from surd.errors import SurdError, raised
-from surd.measure.padded import gradients_with_padding
+from surd.measure.inputs import Inputs
+from surd.measure.masked import Scored
+from surd.measure.padded import gradients
+from surd.measure.sites import Site
 
 NAME = "empty-rows"
 MEND = "hide with torch.finfo(scores.dtype).min / 2, not -inf, so that an empty row is uniform; or let every row see "
@@ -16,24 +20,39 @@ MEND += "itself; or zero the weights where no key is visible, before the values 
 
 
 def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
-    if not all(bool(x.isfinite().all()) for x in evidence.mixing.outputs if x.is_floating_point()):
-        yield Skipped(reason="outputs are not finite even without padding")
+    given = [one for one in evidence.mixing.scores if one.empty]
+    whole = all(bool(x.isfinite().all()) for x in evidence.mixing.outputs if x.is_floating_point())
+    if given:
+        found = [*_found(evidence, evidence.inputs, None, given[0].site, _of_the_batch(given[0]))]
+        yield from found
+        if found:
+            return
+    if not whole:
+        yield Skipped(reason="outputs are not finite, and no row of scores without a visible key was seen")
         return
     told = evidence.padded.told
     rows, length = evidence.padded.pads.shape
     pads = torch.zeros(rows, length, dtype=torch.bool)
     pads[0, : max(1, length // 4)] = True
     pads[1] = True
-    try:
-        output, broken = gradients_with_padding(evidence.module, told.inputs(pads), ~pads)
-    except (SurdError, RuntimeError) as error:
-        raise Unobserved(f"with a sample that is all padding the forward raised {raised(error)}") from error
-    bad = ~output.isfinite()
     site = next((one.site for one in evidence.padded.scores if one.hidden is not None), None)
+    yield from _found(evidence, told.inputs(pads), pads, site, "")
+
+
+def _found(
+    evidence: Evidence, inputs: Inputs, pads: Tensor | None, site: Site | None, when: str
+) -> Iterator[Finding]:
+    """Outputs that are not finite, or else gradients."""
+    try:
+        output, broken = gradients(evidence.module, inputs, None if pads is None else ~pads)
+    except (SurdError, RuntimeError) as error:
+        told = "" if pads is None else "with a sample that is all padding "
+        raise Unobserved(f"{told}the forward raised {raised(error)}") from error
+    bad = ~output.isfinite()
     place = site.name if site else type(evidence.module).__name__
     if bool(bad.any()):
         share = float(bad.double().mean())
-        what = _where(bad, pads)
+        what = when if pads is None else _where(bad, pads)
         yield Finding(
             severity=Severity.FAULT,
             site=place,
@@ -63,7 +82,12 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
         )
 
 
-def _where(bad: torch.Tensor, pads: torch.Tensor) -> str:
+def _of_the_batch(one: Scored) -> str:
+    rows = one.scores.numel() // one.scores.shape[one.axis]
+    return f"{one.empty} of {rows} rows of scores see no key, as padding stands in the batch that was given"
+
+
+def _where(bad: Tensor, pads: Tensor) -> str:
     """Which of the padded rows they are."""
     if bad.dim() < 2 or bad.shape[:2] != pads.shape:
         return "a sample is all padding and another begins with padding"
@@ -118,5 +142,6 @@ for block in model.blocks:
     needs=Needs.PROBE,
     models=Models.BOTH,
     follows=("mask-fill",),
+    finite=False,
     look=look,
 )

@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 
 import torch
+from torch import nn
 
 from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Unobserved
 from surd.audit.rule import Models, Needs, Rule
-from surd.audit.rules.double_softmax import are_probabilities
 from surd.audit.thresholds import threshold
 from surd.measure.derivative import added_factors
+from surd.measure.twice import are_probabilities
 
 NAME = "head-bias"
 
@@ -22,12 +23,13 @@ def look(evidence: Evidence) -> Iterator[Finding]:
     if head.cap is not None or are_probabilities(evidence.logits):
         raise Unobserved("the logits pass a function behind the head, so that nothing is only added to them")
     healthy = threshold(NAME, "derivative")
+    owners = _owners(evidence.module, head.weight)
     for name, factor in added_factors(evidence.module, evidence.inputs, biases).items():
         # A factor on the logits may stand before the bias, or behind it.
         expected = min((1.0, head.output_gain), key=lambda one: abs(factor - one))
         if healthy.holds(factor / expected):
             continue
-        owned = name.rpartition(".")[0] in (head.weight.rpartition(".")[0], _above(head.weight))
+        owned = name.rpartition(".")[0] in owners
         if factor == 0 and not owned:
             continue  # as long as the vocabulary by chance, and of no concern to the head
         told = "is not added to the logits" if factor == 0 else f"reaches the logits {factor / expected:.3g} times"
@@ -57,9 +59,12 @@ def _biases(evidence: Evidence) -> list[str]:
     ]
 
 
-def _above(name: str) -> str:
-    """The module that holds the module of a parameter."""
-    return name.rpartition(".")[0].rpartition(".")[0]
+def _owners(module: nn.Module, weight: str) -> set[str]:
+    """The modules that hold the head, under each of its names, and those that hold these."""
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    names = [name for name, parameter in parameters.items() if parameter is parameters.get(weight)]
+    holders = {name.rpartition(".")[0] for name in (weight, *names)}
+    return holders | {holder.rpartition(".")[0] for holder in holders}
 
 
 RULE = Rule(
@@ -106,6 +111,6 @@ model.__class__ = Once
     ),
     needs=Needs.PROBE,
     models=Models.BOTH,
-    follows=(),
+    follows=("double-softmax", "empty-rows"),
     look=look,
 )

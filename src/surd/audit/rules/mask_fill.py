@@ -6,10 +6,11 @@ from math import isinf
 import torch
 
 from surd.audit.evidence import Evidence
-from surd.audit.finding import Finding, Severity, Skipped, as_one
+from surd.audit.finding import Finding, Severity, Skipped, Unobserved, as_one
 from surd.audit.rule import Models, Needs, Rule
 from surd.audit.thresholds import threshold
-from surd.measure.masked import Masking, Overflow, Scored
+from surd.measure.masked import Overflow, Scored
+from surd.measure.naming import Where
 
 NAME = "mask-fill"
 MEND = (
@@ -20,10 +21,14 @@ MEND = (
 def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
     mixing = evidence.mixing
     if mixing.refused is not None:
-        yield _too_large(mixing.refused, mixing.refused.fill, mixing.refused.dtype, "and the forward stops there")
+        yield _too_large(mixing.refused.where, mixing.refused.fill, mixing.refused.dtype, "and the forward stops there")
         return
+    overflows, scores = _with_padding(evidence)
+    if any(isinf(fill) for one in scores for fill in one.fills):
+        beyond = [_too_large(one.where, one.number, one.dtype, "so it is infinite") for one in overflows if one.number]
+        yield from as_one(beyond, grave=lambda finding: float(finding.measured))
     for harmless in (False, True):
-        found = [_overflow(one) for one in mixing.overflows if one.harmless is harmless]
+        found = [_overflow(one) for one in overflows if one.harmless is harmless and one.number is None]
         yield from as_one(found, grave=lambda finding: float(finding.measured))
     named = _dtype(evidence)
     large = []
@@ -31,10 +36,21 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
         written = torch.finfo(masking.dtype)
         constant = not isinf(masking.fill) and masking.fill > written.min / 2
         if named is not None and constant and abs(masking.fill) > torch.finfo(named).max:
-            large.append(_too_large(masking, masking.fill, named, "which the configuration names"))
+            large.append(_too_large(masking.where, masking.fill, named, "which the configuration names"))
     yield from as_one(large, grave=lambda finding: float(finding.measured))
     close = [finding for one in mixing.scores for finding in _gap(one)]
     yield from as_one(close, grave=lambda finding: -float(finding.measured))
+
+
+def _with_padding(evidence: Evidence) -> tuple[tuple[Overflow, ...], tuple[Scored, ...]]:
+    """What became infinite in the batch as it is, and else with padding in it, and the scores of that forward."""
+    mixing = evidence.mixing
+    if not mixing.overflows:
+        try:
+            return evidence.padded.overflows, evidence.padded.scores
+        except Unobserved:
+            pass
+    return mixing.overflows, mixing.scores
 
 
 def _overflow(overflow: Overflow) -> Finding:
@@ -85,11 +101,11 @@ def _gap(one: Scored) -> Iterator[Finding]:
     )
 
 
-def _too_large(masking: Masking, fill: float, dtype: torch.dtype, why: str) -> Finding:
+def _too_large(where: Where, fill: float, dtype: torch.dtype, why: str) -> Finding:
     most = torch.finfo(dtype).max
     return Finding(
         severity=Severity.FAULT,
-        site=f"{masking.where.path}:score",
+        site=f"{where.path}:score",
         quantity="size of the number that hides a key",
         measured=abs(fill),
         expected=most,
@@ -98,8 +114,8 @@ def _too_large(masking: Masking, fill: float, dtype: torch.dtype, why: str) -> F
         message=f"hidden scores are set to {fill:.4g}, {abs(fill) / most:.3g} times the largest number of {dtype} "
         f"({most:.4g}), {why}",
         mend=MEND,
-        file=masking.where.file,
-        line=masking.where.line,
+        file=where.file,
+        line=where.line,
     )
 
 
@@ -156,5 +172,6 @@ for block in model.blocks:
     needs=Needs.PROBE,
     models=Models.BOTH,
     follows=(),
+    finite=False,
     look=look,
 )

@@ -7,6 +7,7 @@ from torch import Tensor
 from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Skipped, Unobserved, as_one
 from surd.audit.rule import Models, Needs, Rule
+from surd.audit.rules.causality import unmasked
 from surd.audit.thresholds import threshold
 from surd.measure.masked import Scored
 from surd.measure.padded import Padded, at_padding
@@ -25,7 +26,7 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
             yield Skipped(reason=str(reason))
         return
     if not told:
-        found = [*_meant(padded.scores)] or [*_by_content(padded)] or [*_by_rows(padded)]
+        found = [*_meant(padded.scores)] or [*_by_content(padded, unmasked(evidence))] or [*_by_rows(padded)]
         yield from _whole(found)
 
 
@@ -42,17 +43,22 @@ def _meant(scores: Sequence[Scored]) -> Iterator[Finding]:
             yield _finding(one, *found, f"the mask writes or adds {fills} there, which hides nothing")
 
 
-def _by_content(padded: Padded) -> Iterator[Finding]:
-    """Of padding, where what it holds reaches outputs at real positions."""
+def _by_content(padded: Padded, elsewhere: frozenset[str]) -> Iterator[Finding]:
+    """Of padding, where what it holds reaches outputs at real positions; what lacks a causal mask is told elsewhere."""
     if padded.change is None or threshold(NAME, "change").holds(padded.change):
         return
-    if not any(one.hidden is not None for one in padded.scores):
+    masked = any(one.hidden is not None for one in padded.scores)
+    if not masked and padded.heeded:
         return  # no mask reaches the scores: it may be meant for something else
     for one, where in _of_the_source(padded):
+        if (one.hidden is None and one.site.name in elsewhere) or (not masked and _looks_back(one)):
+            continue
         found = one.mass(where)
         if found is not None and not threshold(NAME, "mass").holds(found[0]):
-            change = f"outputs at real positions change by {padded.change:.2g} with what padding holds"
-            yield _finding(one, *found, change)
+            reason = f"outputs at real positions change by {padded.change:.2g} with what padding holds"
+            if not masked:
+                reason += f", and {padded.told.masks[0]} changes nothing"
+            yield _finding(one, *found, reason)
 
 
 def _of_the_source(padded: Padded) -> list[tuple[Scored, Tensor]]:
@@ -152,6 +158,6 @@ for block in model.blocks:
     ),
     needs=Needs.COMPARISON,
     models=Models.BOTH,
-    follows=("mask-fill", "softmax-axis"),
+    follows=("mask-fill", "softmax-axis", "batch-isolation"),
     look=look,
 )

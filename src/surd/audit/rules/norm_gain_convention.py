@@ -45,7 +45,7 @@ def _is_off(norm: Norm) -> bool:
     assert norm.gain is not None, "chosen so"
     spread = float(norm.gain.max() - norm.gain.min())
     constant = spread <= max(1e-6, SPREAD * abs(float(norm.gain.median())))
-    if constant and norm.joins:
+    if constant and norm.joins and abs(float(norm.gain[0])) < 1:
         return False  # branches that begin small, or as nothing, are a design
     if constant and norm.offset == 0 and float(norm.gain[0]) != 0:
         return False  # set by hand

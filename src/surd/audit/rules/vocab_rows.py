@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from surd.audit.declared import Stated
 from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Skipped
 from surd.audit.parts import head, tables, uses
@@ -20,6 +21,7 @@ MOST_ROUND = 256
 
 def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
     said, top = evidence.declared.vocabulary, head(evidence)
+    said = said or _by_zeros(evidence, top)
     if said is None:
         yield Skipped(reason="nothing says how many tokens the tokenizer has")
         return
@@ -28,7 +30,8 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
         if rows < said.value and top is not None:
             yield _finding(
                 Severity.WARNING, name, "rows of the table", rows, said.value, said.by,
-                f"{name} has {rows:,} rows and {said.by} {said.value:,} tokens: the last {said.value - rows:,} have none",
+                f"{name} has {rows:,} rows and {said.by} {said.value:,} tokens: the last {said.value - rows:,} "
+                "have none",
                 f"resize the table to {said.value:,} rows",
             )  # fmt: skip
     if top is None:
@@ -38,7 +41,7 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
     if extra <= 0:
         return
     mass, healthy = _mass(evidence, rows, said.value), threshold(NAME, "mass")
-    rounded = rows % ROUND == 0 and extra < MOST_ROUND
+    rounded = (rows % ROUND == 0 and extra < MOST_ROUND) or (extra < ROUND and said.by != "tokenizer.json")
     blank = _blank(evidence, top, said.value)
     text = f"{top} has {rows:,} rows, {said.by} {said.value:,} tokens: {extra:,} rows belong to none"
     if mass is None:
@@ -53,6 +56,16 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
             healthy.source, f"{text}, and get {mass:.3g} of the probability" + (", all of them zeros" if blank else ""),
             f"cut the logits to [..., :{said.value}], or set those beyond to -inf", high=healthy.high,
         )  # fmt: skip
+
+
+def _by_zeros(evidence: Evidence, top: str | None) -> Stated[int] | None:
+    """How many rows come before those at the end that are all zeros, which no initialisation draws; one may pad."""
+    if top is None:
+        return None
+    matrix = evidence.weights.tensor(top)
+    filled = matrix.reshape(len(matrix), -1).ne(0).any(-1).nonzero().flatten()
+    tokens = int(filled[-1]) + 1 if len(filled) else 0
+    return Stated(tokens, "the zeros at the end of the head:") if 0 < tokens < len(matrix) - 1 else None
 
 
 def _mass(evidence: Evidence, rows: int, tokens: int) -> float | None:
@@ -71,9 +84,16 @@ def _blank(evidence: Evidence, name: str, tokens: int) -> bool:
 
 
 def _finding(
-    severity: Severity, site: str, quantity: str, measured: float, expected: float, source: str, message: str, mend: str,
+    severity: Severity,
+    site: str,
+    quantity: str,
+    measured: float,
+    expected: float,
+    source: str,
+    message: str,
+    mend: str,
     high: float | None = None,
-) -> Finding:  # fmt: skip
+) -> Finding:
     return Finding(
         severity=severity,
         site=site,
@@ -112,8 +132,8 @@ model.table.num_embeddings = VOCABULARY
 RULE = Rule(
     name=NAME,
     what="The head has more rows than there are tokens, and rows of none get probability.",
-    why="A row that is never a target is pushed down only by the softmax of others. A row of zeros has the logit 0: where "
-    "all real logits are negative, it wins. Of V + k equal logits the k rows take k / (V + k).",
+    why="A row that is never a target is pushed down only by the softmax of others. A row of zeros has the logit 0: "
+    "where all real logits are negative, it wins. Of V + k equal logits the k rows take k / (V + k).",
     when="When matrices are filled up to a round number, or hold rows of positions too. A few rows that training has "
     "pushed below 1e-4 together do no harm, nor do logits that are cut before the softmax.",
     example=_MODEL.format(returned="super().forward(tokens)"),
