@@ -84,7 +84,9 @@ def opennmt() -> tuple[nn.Module, Any]:
     words = (
         "--encoder_type transformer --decoder_type transformer --layers 2 --hidden_size 512 --heads 8 --transformer_ff"
     )
-    chosen = parser.parse_args(["-data", "none", "-src_vocab", "none", *words.split(), "1024", "--word_vec_size", "512"])
+    chosen = parser.parse_args(
+        ["-data", "none", "-src_vocab", "none", *words.split(), "1024", "--word_vec_size", "512"]
+    )
     ArgumentParser.update_model_opts(chosen)
     special = [DefaultTokens.UNK, DefaultTokens.PAD, DefaultTokens.BOS, DefaultTokens.EOS]
     vocabulary = build_vocab_from_tokens([str(number) for number in range(WORDS)], special_tokens=special)
@@ -182,7 +184,8 @@ OURS += ("tomlkit", "zstandard")
 BUILT = ("pyonmttok", "configargparse", "rapidfuzz", "pyahocorasick", "ctranslate2", "flask", "waitress", "six")
 CASES = (
     Case("Eole", "norm-gain-convention", eole, (*BUILT, "pydantic", "pyyaml"), ("eole",)),
-    Case("OpenNMT-py", "norm-gain-convention", opennmt, (*BUILT, "spacy", "tensorboard", "fasttext-wheel"), ("OpenNMT-py",)),
+    Case("OpenNMT-py", "norm-gain-convention", opennmt, (*BUILT, "spacy", "tensorboard", "fasttext-wheel"),
+         ("OpenNMT-py",)),
     Case("JoeyNMT", "residual-growth", joeynmt, ("tensorboard", "pyyaml", "sacrebleu", "pandas", "matplotlib",
          "sentencepiece", "subword-nmt", "datasets", "seaborn", "editdistance"), ("joeynmt",)),
     Case("Keras up to 3.14", "init-std", keras, ("keras<=3.14",)),

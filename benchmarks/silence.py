@@ -76,9 +76,10 @@ def checked(name: str, size: str) -> dict[str, Any]:
     counts = {severity: sum(one.severity == severity for one in found.findings) for severity in ("declared", "note")}
     known = FAULTY.get(name, (set(), ""))[0]
     failing = [
-        {"rule": one.rule, "severity": one.severity, "site": one.site, "message": one.message, "known": one.rule in known}
+        {name: str(getattr(one, name)) for name in ("rule", "severity", "site", "message")}
+        | {"known": one.rule in known}
         for one in found.failing
-    ]  # fmt: skip
+    ]
     skipped = {one.rule: one.reason for one in found.skipped if not one.site}
     return {**record, "seconds": round(time.perf_counter() - begun, 2), "passed": len(found.passed), **counts,
             "failing": failing, "skipped": skipped}  # fmt: skip

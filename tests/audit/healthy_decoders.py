@@ -1,4 +1,4 @@
-"""Sound language models as people write them: one file, a fused or a spelt-out attention, rotary positions and gates."""
+"""Sound language models as people write them: in one file, fused or spelt out, with rotary positions and gates."""
 
 import math
 

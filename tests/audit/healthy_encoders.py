@@ -121,7 +121,10 @@ class AnnotatedTransformer(nn.Module):
 def pair() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Source, target and their masks, without padding."""
     drawn = torch.Generator().manual_seed(1)
-    src, tgt = torch.randint(2, VOCABULARY, (6, 13), generator=drawn), torch.randint(2, VOCABULARY, (6, 11), generator=drawn)
+    src, tgt = (
+        torch.randint(2, VOCABULARY, (6, 13), generator=drawn),
+        torch.randint(2, VOCABULARY, (6, 11), generator=drawn),
+    )
     return src, tgt, (src != 0).unsqueeze(-2), (tgt != 0).unsqueeze(-2) & torch.ones(1, 11, 11).tril().bool()
 
 

@@ -72,7 +72,9 @@ def test_torchs_stacks_have_only_their_clones_against_them(first: bool, norm_fir
     """`nn.TransformerEncoder` copies one layer; drawn anew, layer by layer, nothing is left."""
     options = {"batch_first": first, "norm_first": norm_first, "dropout": 0.1}
     norm = nn.LayerNorm(64) if final else None
-    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(64, 4, 128, **options), 2, norm, enable_nested_tensor=False)
+    encoder = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(64, 4, 128, **options), 2, norm, enable_nested_tensor=False
+    )
     decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(64, 4, 128, **options), 2, norm)
     for stack in (encoder, decoder):
         assert [one.rule for one in check(stack).failing] == ["cloned-layers"]

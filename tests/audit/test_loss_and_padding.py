@@ -339,3 +339,42 @@ def test_a_loss_of_a_model_output() -> None:
 
     report = judge(of_module(gpt2(), {"input_ids": tokens}, loss), select=["loss-padding-invariance"])
     assert report.passed == ("loss-padding-invariance",), str(report)
+
+
+class Trained(Modules):
+    """A model in the manner of nanoGPT: with targets it returns its loss beside the logits."""
+
+    def __init__(self, ignored: int, soft: bool = False) -> None:
+        super().__init__()
+        self.table.padding_idx = PAD
+        self.ignored, self.soft = ignored, soft
+
+    def forward(self, tokens: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        logits = super().forward(tokens)
+        logits = logits.softmax(-1) if self.soft else logits
+        if targets is None:
+            return logits, None
+        return logits, F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=self.ignored)
+
+
+@pytest.mark.parametrize("loss", [None, lambda output: output[1]])
+def test_a_loss_that_the_forward_returns_is_read(loss) -> None:
+    pair = (TOKENS, TOKENS.clone())
+    for rule in ("loss-padding-invariance", "label-smoothing-mass", "double-softmax"):
+        assert silent(Trained(ignored=PAD), rule, inputs=pair, loss=loss).findings == ()
+    finding = found(Trained(ignored=-100), "loss-padding-invariance", inputs=pair, loss=loss)
+    assert finding.measured == pytest.approx(1 - REAL / TOKENS.numel(), rel=0.02)
+    assert found(Trained(ignored=PAD, soft=True), "double-softmax", inputs=pair, loss=loss).severity is Severity.FAULT
+
+
+class Logarithm(Modules):
+    """A generator that returns log-probabilities, of what is a softmax already."""
+
+    def logits(self, hidden):
+        return F.log_softmax(super().logits(hidden).softmax(-1), -1)
+
+
+def test_a_logarithm_of_a_softmax_of_a_softmax() -> None:
+    finding = found(Logarithm(), "double-softmax", inputs=(TOKENS,))
+    assert "log_softmax takes their softmax" in finding.message
+    silent(Generator(), "double-softmax", inputs=(TOKENS,))

@@ -1,6 +1,7 @@
 """Between the last hidden state and the logits: factors, caps, biases; each in two styles of writing."""
 
 from math import sqrt
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -270,3 +271,40 @@ def test_rows_of_positions_in_the_tied_matrix() -> None:
     declared = Declared(vocabulary=Stated(VOCABULARY, "tokenizer.json"))
     finding = found(Together(), "vocab-rows", inputs=TOKENS, declared=declared)
     assert finding.measured == pytest.approx(32 / (VOCABULARY + 32), rel=0.2)
+
+
+class Unread(Modules):
+    """The head is a layer with a bias, and its matrix alone is read."""
+
+    def __init__(self) -> None:
+        super().__init__(tied=True, bias=True)
+
+    def logits(self, hidden):
+        return hidden @ self.table.weight.T
+
+
+def test_a_bias_that_is_never_read_beside_a_tied_matrix() -> None:
+    finding = found(Unread(), "head-bias", inputs=TOKENS)
+    assert (finding.site, finding.measured, finding.expected) == ("head.bias", 0.0, 1.0)
+
+
+def test_rows_of_zeros_at_the_end_say_that_they_belong_to_no_token() -> None:
+    model = Modules()
+    with torch.no_grad():
+        model.head.weight[-47:] = 0
+    finding = next(iter(check(model, TOKENS, select=["vocab-rows"]).findings))
+    logits = model.eval()(TOKENS[0])
+    assert finding.measured == pytest.approx(float(logits.detach().softmax(-1)[..., -47:].sum(-1).mean()), rel=0.05)
+    assert finding.severity is Severity.WARNING
+    assert check(Modules(), TOKENS, select=["vocab-rows"]).findings == ()
+
+
+@pytest.mark.parametrize("options", [lambda **held: held, lambda **held: SimpleNamespace(**held)])
+def test_options_of_a_configuration_of_any_make_are_declarations(options) -> None:
+    model = Modules()
+    model.config = options(vocab_size=VOCABULARY - 40, final_logit_softcapping=30.0)
+    findings = {one.rule: one for one in check(model, TOKENS, select=["vocab-rows", "soft-cap"]).failing}
+    assert findings.keys() == {"vocab-rows", "soft-cap"}
+    assert findings["soft-cap"].expected == 30.0 and findings["vocab-rows"].measured > 1e-4
+    model.config = options(vocab_size=VOCABULARY)
+    assert check(model, TOKENS, select=["vocab-rows", "soft-cap"]).clean

@@ -54,7 +54,13 @@ def classifier(padding: int | None = 0) -> Classifier:
 
 def bert(**changed: Any) -> Any:
     torch.manual_seed(0)
-    sizes = {"vocab_size": 96, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 64}
+    sizes = {
+        "vocab_size": 96,
+        "hidden_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+    }
     return transformers.BertModel(transformers.BertConfig(**(sizes | changed)))
 
 

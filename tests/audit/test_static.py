@@ -267,9 +267,13 @@ def test_a_file_larger_than_the_memory_is_read(tmp_path: Path) -> None:
     path, room = tmp_path / "model.safetensors", LARGEST + 256 * MIB
     header(path, shapes, "BF16", 2)
     assert path.stat().st_size > 1.5 * room
-    done = subprocess.run([sys.executable, "-c", CHILD, str(path), str(room)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, str(path), str(room)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert {"padding-row", "cloned-layers"} <= set(done.stdout.split())
     whole = CHILD.replace("refuse_numberless(weights)", "held = [weights.tensor(name) for name in weights.names()]")
-    done = subprocess.run([sys.executable, "-c", whole, str(path), str(room)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", whole, str(path), str(room)], capture_output=True, text=True, check=False
+    )
     assert done.returncode and "MemoryError" in done.stderr, "the limit holds"

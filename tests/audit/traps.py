@@ -178,7 +178,7 @@ class Pairs(nn.Module):
 
 
 def in_one_buffer(model: nn.Module) -> nn.Module:
-    """safetensors/safetensors#304: all parameters are disjoint ranges of one buffer, as after some sharded trainings."""
+    """safetensors/safetensors#304: all parameters are disjoint ranges of one buffer, as after sharded trainings."""
     whole = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
     begun = 0
     for parameter in model.parameters():

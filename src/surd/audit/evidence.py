@@ -1,6 +1,6 @@
 """Evidence: what the rules of one check share, each observation made once, when the first rule asks for it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -165,7 +165,7 @@ class Evidence:
         return once(self.shared, "targets", self._targets)
 
     def _targets(self) -> TargetWeights:
-        loss = self.subject.loss
+        loss = self._loss
         if loss is not None:
             found = weights_of_loss(self.module, self.inputs, loss)
         elif "labels" in signature_of(self.module).parameters and isinstance(self.inputs, Mapping):
@@ -175,6 +175,16 @@ class Evidence:
         if found is None:
             raise SurdError("the loss is no cross-entropy of what the model returns")
         return found
+
+    @cached_property
+    def _loss(self) -> Callable[[Any], Tensor] | None:
+        """The one that was given, or that of a forward which takes its targets and returns a number beside logits."""
+        if self.subject.loss is not None:
+            return self.subject.loss
+        numbers = [place for place, x in enumerate(self.outputs) if x.is_floating_point() and x.dim() == 0]
+        if len(numbers) != 1 or len(self.outputs) < 2:
+            return None
+        return lambda output: list(tensors(output))[numbers[0]]
 
     @cached_property
     def _labels(self) -> Tensor:
@@ -187,7 +197,7 @@ class Evidence:
     @cached_property
     def untargeted(self) -> Tensor | None:
         """Which positions of the loss are padding and are followed by padding, so that no target stands there."""
-        if self.subject.loss is None:
+        if self._loss is None:
             return _with_next(self._labels == IGNORED) if len(self._labels) > 1 else None
         tables = [x for x in self.module.modules() if isinstance(x, nn.Embedding) and x.padding_idx is not None]
         stated = self.declared.padding

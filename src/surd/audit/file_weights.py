@@ -135,7 +135,9 @@ def read_header(path: Path) -> tuple[dict[str, Stored], dict[str, str]]:
     start = 8 + length
     stored = {name: _stored(path, name, entry, start, size) for name, entry in header.items()}
     if hole >= HOLE:
-        _refuse(path, f"truncated or damaged: {hole:,} bytes in a row were never written, though the file has their size")
+        _refuse(
+            path, f"truncated or damaged: {hole:,} bytes in a row were never written, though the file has their size"
+        )
     return stored, {str(key): str(value) for key, value in metadata.items()}
 
 

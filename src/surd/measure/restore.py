@@ -35,8 +35,11 @@ def preserved(model: nn.Module, tapped: bool = False) -> Generator[Keep]:
     contents = [(tensor, tensor.detach().clone()) for tensor in tensors]
     weights = {storage(parameter): parameter for parameter in model.parameters()}
     wanted = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+    generators = [(value, value.get_state()) for value in held if isinstance(value, torch.Generator)]
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []
     python_state = random.getstate()
+    numpy = sys.modules.get("numpy")  # which a forward can only use where it has been imported
+    numpy_state = None if numpy is None else numpy.random.get_state()
 
     def keep(x: Tensor) -> None:
         weight = weights.pop(memory, None) if (memory := storage(x)) is not None else None
@@ -76,7 +79,11 @@ def preserved(model: nn.Module, tapped: bool = False) -> Generator[Keep]:
                         tensor.copy_(content)
             for parameter, before in wanted:
                 parameter.requires_grad_(before)
+            for generator, state in generators:
+                generator.set_state(state)
             random.setstate(python_state)
+            if numpy is not None:
+                numpy.random.set_state(numpy_state)
 
 
 class _Writes(TorchFunctionMode):

@@ -158,6 +158,6 @@ for block in model.blocks:
     ),
     needs=Needs.COMPARISON,
     models=Models.BOTH,
-    follows=("mask-fill", "softmax-axis", "batch-isolation"),
+    follows=("mask-fill", "softmax-axis", "head-layout", "batch-isolation"),
     look=look,
 )
