@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers
+from audit.asked import asked, found, silent
 from torch import nn
 
-from audit.asked import asked, found, silent
 from surd.api import check
 from surd.audit.declared import Declared, Stated
 from surd.audit.finding import Severity

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from audit.asked import asked, found, silent
 from torch import nn
 
-from audit.asked import asked, found, silent
 from surd.api import check
 from surd.audit.declared import Declared, Stated
 from surd.audit.finding import Severity

@@ -18,7 +18,7 @@ from surd.audit.file_weights import FileWeights
 from surd.audit.finding import Severity
 from surd.audit.judge import judge
 from surd.audit.parts import head, tables, uses
-from surd.audit.specimen import VOCABULARY, WIDTH, LanguageModel, language_model
+from surd.audit.specimen import VOCABULARY, LanguageModel, language_model
 from surd.audit.subject import Subject, of_module
 from surd.errors import SurdError
 from surd.measure.use import Part
@@ -42,8 +42,8 @@ class Broken(LanguageModel):
 
 
 def broken() -> Broken:
-    model = language_model()
-    model.__class__ = Broken
+    model = Broken()
+    model.load_state_dict(language_model().state_dict())
     return model
 
 

@@ -1,4 +1,4 @@
-"""Weights of safetensors files, in one piece or several: names from the header, numbers only when they are asked for."""
+"""Weights of safetensors files, in one piece or several: names from the header, numbers only on demand."""
 
 import json
 import os

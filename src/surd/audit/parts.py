@@ -16,13 +16,17 @@ NAMES: tuple[tuple[str, Part], ...] = (
     (r"(lm_head|embed_out|output_projection|generator(\.proj)?|unembed|predictions\.decoder|output_layer)$", Part.HEAD),
     (r"(^|\.)(output|head|vocab_projector|lm_head\.decoder|pred_layer\.proj|to_logits)$|^decoder$", Part.HEAD),
     (r"(^|\.)(wpe|embed_positions|position_embeddings?|pos_embed(ding)?s?|pos_emb|positions|places)$", Part.POSITIONS),
-    (r"(^|\.)(wte|embed_tokens|word_embeddings?|shared|tok_embeddings?|tok_emb|token_emb(edding)?s?|embed_in|table|embeddings?|embed|emb|lut|(src|tgt|source|target|enc|dec|word|token|tok)_(emb|embed|embeddings?|table))$", Part.TABLE),
+    (r"(^|\.)(wte|embed_tokens|shared|embed_in|table|embeddings?|embed|emb|lut)$", Part.TABLE),
+    (r"(^|\.)(src|tgt|source|target|enc|dec|word|token|tok)_(emb|embs|embed|embeddings?|table)$", Part.TABLE),
     (r"(^|\.)(q_proj|query|q|wq|q_lin|to_q|query_proj|linear_q)$", Part.QUERY),
     (r"(^|\.)(k_proj|key|k|wk|k_lin|to_k|key_proj|linear_k)$", Part.KEY),
     (r"(^|\.)(v_proj|value|v|wv|v_lin|to_v|value_proj|linear_v)$", Part.VALUE),
-    (r"(^|\.)(o_proj|out_proj|out_lin|to_out(\.0)?|(self_?)?att(ention|n)?\.(c_proj|dense|out|output\.dense|o|wo|proj)|SelfAttention\.o|EncDecAttention\.o)$", Part.OUT),
-    (r"(^|\.)(fc1|up_proj|gate_proj|w1|w3|wi(_\d)?|c_fc|dense_h_to_4h|lin1|linear1|inner|intermediate\.dense)$", Part.INNER),
-    (r"(^|\.)(fc2|down_proj|w2|dense_4h_to_h|lin2|linear2|outer|mlp\.c_proj|DenseReluDense\.wo|output\.dense)$", Part.OUTER),
+    (r"(^|\.)(o_proj|out_proj|out_lin|to_out(\.0)?|SelfAttention\.o|EncDecAttention\.o)$", Part.OUT),
+    (r"(^|\.)(self_?)?att(ention|n)?\.(c_proj|dense|out|output\.dense|o|wo|proj)$", Part.OUT),
+    (r"(^|\.)(fc1|up_proj|gate_proj|w1|w3|wi(_\d)?|c_fc|dense_h_to_4h|lin1|linear1|inner)$", Part.INNER),
+    (r"(^|\.)intermediate\.dense$", Part.INNER),
+    (r"(^|\.)(fc2|down_proj|w2|dense_4h_to_h|lin2|linear2|outer|mlp\.c_proj|DenseReluDense\.wo)$", Part.OUTER),
+    (r"(^|\.)output\.dense$", Part.OUTER),
 )  # fmt: skip
 TURNED = r"(c_attn|c_proj|c_fc)$"
 """Layers of GPT-2, whose matrices are (in, out)."""

@@ -81,6 +81,9 @@ class Tap(TorchFunctionMode):
                 return self._custom(cls, lambda *a, **k: original.__func__(cls, *a, **k), args, kwargs)
 
             stack.enter_context(swapped(torch.autograd.Function, apply=classmethod(apply)))
+            # A checkpoint computes anew in the backward, when nobody listens and nothing is written out: all is kept.
+            kept = {"__enter__": lambda hooks: hooks, "__exit__": lambda hooks, *error: None}
+            stack.enter_context(swapped(torch.autograd.graph.saved_tensors_hooks, **kept))
             if self.suspend:
                 inert = {"__enter__": lambda mode: None, "__exit__": lambda mode, *error: None}
                 stack.enter_context(swapped(torch.inference_mode, **inert))

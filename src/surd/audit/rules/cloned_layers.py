@@ -44,8 +44,8 @@ def look(evidence: Evidence) -> Iterator[Finding]:
             measured=0.0,
             expected=std(weights.tensor(first)) * 2**0.5,
             source="two independent draws of standard deviation σ differ by √2 σ",
-            message=f"{len(names)} layers have one and the same {re.split(r'[0-9]+[.]', first)[-1]}, bit by bit, without "
-            f"sharing it ({sum(map(len, copies.values()))} matrices in all): they were copied, not drawn",
+            message=f"{len(names)} layers have one and the same {re.split(r'[0-9]+[.]', first)[-1]}, bit by bit, "
+            f"without sharing it ({sum(map(len, copies.values()))} matrices in all): they were copied, not drawn",
             mend="initialise each layer after copying (call reset_parameters, or an init function, on every layer)",
             sites=tuple(name for group in copies.values() for name in group),
         )
@@ -65,10 +65,10 @@ RULE = Rule(
     name=NAME,
     what="Layers of an untrained stack are equal to the last bit, though they are not shared.",
     why="A stack that is made by copying one layer, as torch's TransformerEncoder does, draws once and copies: "
-    "max |W_l − W_m| = 0 where independent draws differ by √2 σ. All layers begin with the same heads, and the gradients "
-    "of neighbours are alike, so depth starts out as repetition.",
-    when="At the start; training breaks the symmetry, as the stream differs from layer to layer, but late. A layer that "
-    "is one parameter in all places (ALBERT) is shared on purpose and not told.",
+    "max |W_l − W_m| = 0 where independent draws differ by √2 σ. All layers begin with the same heads, and the "
+    "gradients of neighbours are alike, so depth starts out as repetition.",
+    when="At the start; training breaks the symmetry, as the stream differs from layer to layer, but late. A layer "
+    "that is one parameter in all places (ALBERT) is shared on purpose and not told.",
     example="""
 import copy
 

@@ -36,8 +36,8 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
             looked = True
             yield _finding(
                 Severity.FAULT, name, "id of padding", row, said.value,
-                f"{name} has padding_idx {row}, and {said.by} pads with {said.value}: token {row} is never trained, and "
-                "padding is",
+                f"{name} has padding_idx {row}, and {said.by} pads with {said.value}: token {row} is never trained, "
+                "and padding is",
                 f"build the table with padding_idx={said.value}",
             )  # fmt: skip
         if row is None:
@@ -62,8 +62,8 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
             )  # fmt: skip
     if not looked:
         yield Skipped(
-            reason="no table has a padding_idx; what a masked row holds does no harm, and whether an id is real text can "
-            "be told from data alone"
+            reason="no table has a padding_idx; what a masked row holds does no harm, and whether an id is real text "
+            "can be told from data alone"
         )
 
 

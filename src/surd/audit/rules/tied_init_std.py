@@ -45,8 +45,8 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
         source=healthy.source,
         message=f"the tied table starts with a standard deviation of {size:.4g}, so logits begin with {spread:.3g} "
         f"(√{width} · {size:.3g}" + (f" · {factor:.3g}" if factor != 1 else "") + f"), {spread:.3g} times too large",
-        mend=f"draw {top} with a standard deviation of 0.02, or 1/√d_model = {mended:.3g} (rows times √d_model on the way "
-        "in), or multiply hidden states by 1/√d_model before the head, as T5 does",
+        mend=f"draw {top} with a standard deviation of 0.02, or 1/√d_model = {mended:.3g} (rows times √d_model on the "
+        "way in), or multiply hidden states by 1/√d_model before the head, as T5 does",
     )
 
 

@@ -225,7 +225,7 @@ def _lost(evidence: Evidence, table: str) -> Iterator[Finding | Skipped]:
 
 
 def _lengths(weights: Weights) -> Iterator[Finding]:
-    """A bias that kept its length when the rows of its matrix grew: nothing else has it, and something a little more."""
+    """A bias that kept its length when the rows of its matrix grew: nothing else has it, something a little more."""
     names = weights.names()
     shapes = {name: weights.shape(name) for name in names}
     sizes = {size for shape in shapes.values() if len(shape) > 1 for size in shape}
