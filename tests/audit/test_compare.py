@@ -310,3 +310,58 @@ def test_what_cannot_be_compared_is_refused_in_words() -> None:
             check(plain, (torch.randint(50, (2, 8)),), against=word)
     with pytest.raises(SurdError, match="no such file"):
         check(plain, against="nothing-here")
+
+
+class Named(nn.Module):
+    """Somebody's own model, whose mask is optional, and hides a little or all."""
+
+    def __init__(self, fill: float) -> None:
+        super().__init__()
+        self.fill = fill
+        self.tokens, self.qkv, self.head = nn.Embedding(50, 16), nn.Linear(16, 48), nn.Linear(16, 50)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        query, key, value = self.qkv(self.tokens(input_ids)).chunk(3, -1)
+        hidden = torch.zeros_like(input_ids) if attention_mask is None else 1 - attention_mask
+        scores = query @ key.mT / 4 + hidden[:, None, :] * self.fill
+        return self.head(F.layer_norm(scores.softmax(-1) @ value, (16,)))
+
+
+def test_a_mask_that_is_optional_is_given_where_a_batch_is_padded() -> None:
+    torch.manual_seed(0)
+    assert check(Named(-1e9), against="padded").clean
+    leak = only(check(Named(-1.0), against="padded"), "mask-leak")
+    assert leak.severity is Severity.FAULT and leak.measured > 1e-3
+
+
+def test_a_constant_that_one_of_two_rounds_is_told() -> None:
+    root = math.sqrt(112)
+    rounded = float(torch.tensor(root, dtype=torch.bfloat16))
+    model = original()
+    mine, theirs = ported(model, multiplier=root), ported(model, multiplier=rounded)
+    found = next(iter(check(mine, against=theirs).failing))
+    assert (found.rule, found.severity) == ("constant-rounding", Severity.WARNING)
+    assert found.measured / found.expected == pytest.approx(root / rounded, rel=1e-5)
+    assert check(mine, against=ported(model, multiplier=root)).clean
+
+
+def test_a_gain_of_which_one_is_taken_differs_in_convention() -> None:
+    sizes = {"vocab_size": 300, "hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 12}
+    torch.manual_seed(0)
+    gemma = transformers.GemmaForCausalLM(transformers.GemmaConfig(**sizes, **heads))
+    port = deepcopy(gemma)
+    plain = transformers.models.llama.modeling_llama.LlamaRMSNorm
+    with torch.no_grad():
+        for model in (gemma, port):
+            torch.manual_seed(1)
+            for name, module in list(model.named_modules()):
+                if name.endswith("norm"):
+                    module.weight.normal_(0.2, 0.3)
+    for name, module in list(port.named_modules()):
+        if name.endswith("norm"):
+            norm = plain(48, eps=1e-6)
+            norm.weight = module.weight
+            port.set_submodule(name, norm)
+    found = next(iter(check(port, against=gemma).failing))
+    assert (found.rule, found.measured, found.expected) == ("norm-gain-convention", 0.0, 1.0)

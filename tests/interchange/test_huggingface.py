@@ -1,6 +1,7 @@
 """Folders of Hugging Face's library: built, loaded or read; never fetched, never run; each fault is one message."""
 
 import json
+import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -129,6 +130,15 @@ def cut(path: Path) -> None:
     (path / "model.safetensors").write_bytes(whole[: len(whole) // 2])
 
 
+def with_a_hole(path: Path) -> None:
+    """As declared sizes without numbers are, and downloads that stopped: the file has its length and takes no room."""
+    model().save_pretrained(path)
+    text = json.dumps({"big": {"dtype": "F32", "shape": [10**12], "data_offsets": [0, 4 * 10**12]}}).encode()
+    file = path / "model.safetensors"
+    file.write_bytes(len(text).to_bytes(8, "little") + text)
+    os.truncate(file, 8 + len(text) + 4 * 10**12)
+
+
 def other_shape(path: Path) -> None:
     model().save_pretrained(path)
     folder(path, {**SMALL, "n_embd": 64})
@@ -152,6 +162,7 @@ def other_shape(path: Path) -> None:
         (lambda path: folder(path, SMALL, pytorch_model__bin=b"\x80\x04K\x01."), r"is a pickle.*save_pretrained"),
         (lambda path: folder(path, SMALL, model__safetensors=b"\xff" * 64), "not a safetensors file"),
         (cut, "truncated or damaged"),
+        (with_a_hole, "truncated or damaged: .* bytes in a row were never written"),
         (other_shape, "do not fit a GPT2LMHeadModel"),
         (lambda path: folder(path, {**SMALL, "quantization_config": {"quant_method": "gptq"}}), ""),
     ],

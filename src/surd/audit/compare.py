@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, isfinite
 
 import torch
 
@@ -19,6 +19,8 @@ from surd.measure.calls import rms
 from surd.measure.sites import Role, Trace
 
 NAME = "comparison"
+ROUNDED, EXACT = 3e-4, 3e-5
+"""Relative difference from which a constant is another one, and up to which it is read as the same."""
 SHARE = 0.8
 """Of the matrices that must be the same for two models to have the same weights."""
 
@@ -128,6 +130,9 @@ def _differing(sides: Sides, pairs: Sequence[Pair]) -> Iterator[Finding]:
                 loose.setdefault((one.rule, one.quantity), []).append(_finding(sides, pair, severity))
         elif not _agree(pair, sides.exact):
             yield _finding(sides, pair, _of_constant(sides, pair))
+        elif _rounded(pair):
+            rounding = replace(pair[0], rule="constant-rounding"), replace(pair[1], rule="constant-rounding")
+            yield _finding(sides, rounding, Severity.WARNING)
     for found in loose.values():
         # With the same weights the first place leads to the cause; else the one that differs most tells most.
         yield from as_one(found, _first if sides.same_weights else _grave)
@@ -138,6 +143,18 @@ def _agree(pair: Pair, exact: Threshold) -> bool:
     if isinstance(first, float) and isinstance(second, float):
         return exact.holds(_ratio(first, second))
     return first == second
+
+
+def _rounded(pair: Pair) -> bool:
+    """Whether one is the other as 16 bits hold it: near enough to pass, and not what the model learnt with."""
+    values = [one.value for one in pair]
+    if not all(isinstance(value, float) and isfinite(value) and value for value in values):
+        return False
+    first, second = torch.tensor(values, dtype=torch.float64)
+    if abs(float(first / second) - 1) < ROUNDED:
+        return False
+    halves = [x.to(dtype).double() for x in (first, second) for dtype in (torch.bfloat16, torch.float16)]
+    return any(abs(float(half / x) - 1) < EXACT for half, x in zip(halves, (second, second, first, first), strict=True))
 
 
 def _severity(sides: Sides, pair: Pair) -> Severity | None:

@@ -80,6 +80,15 @@ def constants(evidence: Evidence) -> Iterator[Scale]:
             file=norm.where.file,
             line=norm.where.line,
         )
+        if norm.offset is not None:
+            yield Scale(
+                rule="norm-gain-convention",
+                quantity="gain minus the parameter that holds it",
+                site=f"{norm.where.path}:{Role.NORM}",
+                value=norm.offset,
+                file=norm.where.file,
+                line=norm.where.line,
+            )
     if trace.positions is not None:
         yield Scale(rule="position-ratio", quantity="how positions enter", site="the model", value=trace.positions)
     own = [flow for flow in trace.flows if flow.own]

@@ -75,7 +75,8 @@ class Fast(nn.Module):
         self.attention = nn.MultiheadAttention(WIDTH, HEADS)
 
     def forward(self, x, visible=None):
-        return self.attention(x, x, x, need_weights=False)[0]
+        hidden = None if visible is None else ~visible[:, 0, 0]
+        return self.attention(x, x, x, key_padding_mask=hidden, need_weights=False)[0]
 
 
 model = encoder()
@@ -94,7 +95,8 @@ class Fast(nn.Module):
         self.attention = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
 
     def forward(self, x, visible=None):
-        return self.attention(x, x, x, need_weights=False)[0]
+        hidden = None if visible is None else ~visible[:, 0, 0]
+        return self.attention(x, x, x, key_padding_mask=hidden, need_weights=False)[0]
 
 
 model = encoder()

@@ -39,9 +39,7 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
     yield from _found(evidence, told.inputs(pads), pads, site, "")
 
 
-def _found(
-    evidence: Evidence, inputs: Inputs, pads: Tensor | None, site: Site | None, when: str
-) -> Iterator[Finding]:
+def _found(evidence: Evidence, inputs: Inputs, pads: Tensor | None, site: Site | None, when: str) -> Iterator[Finding]:
     """Outputs that are not finite, or else gradients."""
     try:
         output, broken = gradients(evidence.module, inputs, None if pads is None else ~pads)
