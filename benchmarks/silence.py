@@ -1,14 +1,17 @@
-"""Public architectures, small and at real widths: what a check has against each, and nothing against a healthy one.
+"""Public architectures, small and at real widths, and checkpoints: what a check has against each.
 
     python benchmarks/silence.py                  every type small, and those of `WIDE` wide
     python benchmarks/silence.py gpt2 t5          some of them
     python benchmarks/silence.py --minutes 4      as many as fit; again with --more for those that are not done
+    python benchmarks/silence.py --checkpoint D   the trained weights in a folder besides, by the real command
 
 Ends with 1 where anything counts against a type that is not known to be wrong, or where a check raised.
 """
 
 import argparse
 import json
+import os
+import subprocess
 import sys
 import time
 import traceback
@@ -29,6 +32,7 @@ from audit.architectures import FAULTY, TABLE, WIDE, built, is_missing
 from surd.api import check
 
 SIZES = {"small": False, "wide": True}
+SOURCE = Path(__file__).parent.parent / "src"
 
 
 def main() -> int:
@@ -37,6 +41,7 @@ def main() -> int:
     parser.add_argument("--size", choices=SIZES, help="only one of both sizes")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="no new type is begun after that")
     parser.add_argument("--more", action="store_true", help="what stands in the result file already is kept")
+    parser.add_argument("--checkpoint", type=Path, action="append", default=[], help="a folder of Hugging Face")
     parser.add_argument("--results", type=Path, default=report.RESULTS, help="folder for the result files")
     arguments = parser.parse_args()
     transformers.logging.set_verbosity_error()
@@ -49,6 +54,7 @@ def main() -> int:
         if (name, size) not in done and time.monotonic() - begun < 60 * arguments.minutes:
             told.append(checked(name, size))
             print(f"{name:24}{size:6}{told[-1]['seconds']:6.1f} s  {verdict(told[-1])}", flush=True)
+    told += [by_command(folder) for folder in arguments.checkpoint if (name_of(folder), "trained") not in done]
     return written(told, arguments.results)
 
 
@@ -85,6 +91,31 @@ def checked(name: str, size: str) -> dict[str, Any]:
             "failing": failing, "skipped": skipped}  # fmt: skip
 
 
+def name_of(folder: Path) -> str:
+    """The folder's, and its parent's."""
+    return "/".join(folder.resolve().parts[-2:])
+
+
+def by_command(folder: Path) -> dict[str, Any]:
+    """The same of trained weights."""
+    begun = time.perf_counter()
+    command = [sys.executable, "-m", "surd", "check", str(folder), "--format", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(SOURCE)})
+    record = {"type": name_of(folder), "size": "trained", "seconds": round(time.perf_counter() - begun, 2)}
+    record |= {"parameters": sum(file.stat().st_size for file in folder.glob("*.safetensors")) // 4, "longest axis": 0}
+    if not done.stdout:
+        return {**record, "raised": done.stderr}
+    found = json.loads(done.stdout)
+    counts = {severity: sum(x["severity"] == severity for x in found["findings"]) for severity in ("declared", "note")}
+    failing = [
+        {name: x[name] for name in ("rule", "severity", "site", "message")} | {"known": False}
+        for x in found["findings"]
+        if x["severity"] in ("fault", "warning")
+    ]
+    skipped = {one["rule"]: one["reason"] for one in found["skipped"] if not one["site"]}
+    return {**record, "passed": len(found["passed"]), **counts, "failing": failing, "skipped": skipped}
+
+
 def longest(model: torch.nn.Module) -> int:
     """The longest axis of a matrix that is no table: at least as wide as the model."""
     tables = {id(x.weight) for x in model.modules() if isinstance(x, torch.nn.Embedding)}
@@ -117,10 +148,12 @@ def written(told: list[dict[str, Any]], folder: Path) -> int:
         for one in looked
     ]  # fmt: skip
     lines = []
-    for size in SIZES:
+    for size in (*SIZES, "trained"):
         of_size = [one for one in looked if one["size"] == size]
         silent = sum(not one.get("failing") and "raised" not in one for one in of_size)
-        lines.append(f"{size}: {silent} of {len(of_size)} types silent, in {sum(x['seconds'] for x in of_size):.0f} s")
+        if of_size:
+            seconds = sum(x["seconds"] for x in of_size)
+            lines.append(f"{size}: {silent} of {len(of_size)} silent, in {seconds:.0f} s")
     missing = sorted({one["type"] for one in told if "missing" in one})
     if missing:
         lines.append(f"not in this version of the library: {', '.join(missing)}")

@@ -179,6 +179,29 @@ class Sinks(Attention):
         return self.output(merge((query @ key.mT * HEALTHY + sink).softmax(-1) @ value))
 
 
+class Previous(Attention):
+    """Some heads look at the token before, as in most trained models; one distance for every head is none of that."""
+
+    def __init__(self, heads: int):
+        super().__init__()
+        self.heads = heads
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = (split(project(x)) for project in (self.query, self.key, self.value))
+        before = 40.0 * torch.ones(x.shape[1] - 1).diag(-1)
+        scores = query @ key.mT * HEALTHY
+        scores = torch.cat([scores[:, : self.heads] + before, scores[:, self.heads :]], 1)
+        return self.output(merge(scores.softmax(-1) @ value))
+
+
+def test_heads_of_positions():
+    model = Language(Previous(1))
+    silent(model, ENTROPY, trained=True)
+    (site,) = probe(model, TOKENS).attention
+    assert site.softmax is not None
+    assert site.softmax.distance[0] > 0.99 and max(site.softmax.distance[1:]) < 0.5
+
+
 def test_heads_of_a_trained_model():
     """Whole heads on one key each are told; those that all look at one key are sinks; sharp logits are growth."""
     finding = found(Flat((12.0,)), ENTROPY, inputs=TOKENS, trained=True)

@@ -32,6 +32,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "the factor in the weights": lambda: traps.Model(traps.InTheWeights),
     "the factor in the norms": lambda: traps.Model(traps.NormalisedWithoutAFactor),
     "divided by the layer and back": lambda: traps.Model(traps.ByLayerNumber),
+    "an adapter on the table": traps.adapted,
     "√d with the positions": lambda: traps.Paper("emb"),
     "1/√d on the logits": lambda: traps.Paper("prj"),
     "a new temperature": traps.Pairs,

@@ -117,6 +117,19 @@ class FromTokens(nn.Module):
         return x + self.attention(x, (tokens == 0)[:, None, None, :])
 
 
+class WithAnAxisOfOne(FromTokens):
+    """Ids are (batch, length, features), and there is one feature."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return super().forward(tokens[..., 0])
+
+
+def test_ids_with_an_axis_of_one():
+    tokens = (torch.randint(1, 97, (6, LENGTH, 1)),)
+    silent(WithAnAxisOfOne(-1e9), "mask-leak", inputs=tokens)
+    assert found(WithAnAxisOfOne(1e-9), "mask-leak", inputs=tokens).measured == pytest.approx(PADS / LENGTH, rel=0.05)
+
+
 PADDED = [lambda fill: Padded(fill, False), lambda fill: Padded(fill, True), FromTokens]
 
 

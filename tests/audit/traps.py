@@ -119,6 +119,28 @@ class Model(nn.Module):
         return self.head(self.norms[3](x))
 
 
+class Adapted(nn.Module):
+    """LoRA on the table, as adapters are written: a matrix that starts at zero is looked up turned, another follows."""
+
+    def __init__(self, table: nn.Embedding, rank: int = 4) -> None:
+        super().__init__()
+        self.table, self.scaling = table, 2.0
+        self.lora_embedding_A = nn.Parameter(torch.zeros(rank, table.num_embeddings))
+        self.lora_embedding_B = nn.Parameter(torch.randn(table.embedding_dim, rank))
+        table.weight.requires_grad_(False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return (
+            self.table(tokens) + F.embedding(tokens, self.lora_embedding_A.T) @ self.lora_embedding_B.T * self.scaling
+        )
+
+
+def adapted() -> nn.Module:
+    model = Model(FourthRoot)
+    model.table = Adapted(model.table)
+    return model
+
+
 class Places(nn.Module):
     """SamLynnEvans/Transformer#10: the module of positions also multiplies by √d_model."""
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from surd.measure.gains import HIDDEN, Gain, Slope
@@ -28,6 +28,8 @@ class Rows:
     dead: Float[Tensor, "units rows"]
     weights: Float[Tensor, "units keys"]
     """Mean weight of each key, over the rows that see enough keys."""
+    distances: Float[Tensor, "units distances"]
+    """Mean weight at each distance from query to key, over those rows of them that have a key there."""
 
 
 @torch.no_grad()
@@ -46,7 +48,7 @@ def read_rows(scores: Float[Tensor, "*units queries keys"]) -> Rows:
     values = {name: value.view(units, -1) for name, value in read(merge(float_sums(raw))).items()}
     seen = (keys - hidden.sum(-1)).to(values["entropy"])
     enough = (seen >= FEWEST_KEYS)[..., None].to(tile.device)
-    weights = torch.softmax(tile, -1).where(enough, 0.0).sum(1) / enough.sum(1).clamp(min=1)
+    weights = torch.softmax(tile, -1).where(enough, 0.0)
     norm = values["jacobian_norm"]
     return Rows(
         keys=seen,
@@ -54,8 +56,22 @@ def read_rows(scores: Float[Tensor, "*units queries keys"]) -> Rows:
         std=values["variance"].sqrt(),
         entropy=values["entropy"] / seen.clamp(min=2).log(),
         dead=torch.where(norm.isnan(), norm, (norm < DEAD).to(norm)),
-        weights=weights,
+        weights=weights.sum(1) / enough.sum(1).clamp(min=1),
+        distances=_by_distance(weights, enough, step),
     )
+
+
+def _by_distance(
+    weights: Float[Tensor, "units rows keys"], enough: Bool[Tensor, "units rows 1"], step: int
+) -> Float[Tensor, "units distances"]:
+    """Where fewer than half of the rows have a key that far away, the others count as rows of no weight there."""
+    units, rows, keys = weights.shape
+    place = torch.arange(rows, device=weights.device) * step
+    distance = (torch.arange(keys, device=weights.device) - place[:, None] + int(place[-1])).flatten()
+    total = weights.new_zeros(units, int(place[-1]) + keys)
+    count = total.clone().index_add_(1, distance, enough.expand(weights.shape).flatten(1).to(total))
+    total.index_add_(1, distance, weights.flatten(1))
+    return total / count.maximum(enough.sum(1) / 2).clamp(min=1)
 
 
 def _lowest_shown(x: Float[Tensor, "units rows keys"]) -> Float[Tensor, "units rows 1"]:
@@ -84,6 +100,7 @@ def of_heads(rows: Rows, heads: int | None) -> HeadReadings:
         std=mean(rows.std),
         largest=tuple(largest.tolist()),
         shared=tuple(rows.weights.unflatten(0, (-1, count)).mean(0).amax(-1).tolist()),
+        distance=tuple(rows.distances.unflatten(0, (-1, count)).mean(0).amax(-1).tolist()),
     )
 
 

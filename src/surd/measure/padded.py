@@ -107,14 +107,20 @@ def _seen(
 def _sides(x: Tensor, padding: int | None) -> Iterator[Bool[Tensor, "batch length"]]:
     """The end of the row with the least padding, then its beginning: behind a causal mask only that is seen."""
     rows, length = x.shape[:2]
-    row = 0 if padding is None else int((x == padding).sum(1).argmin())
+    own = None if padding is None else _already(x, padding)
+    row = 0 if own is None else int(own.sum(1).argmin())
     count = max(1, length * 4 // 13)
     for side in (slice(length - count, None), slice(0, count)):
         pads = torch.zeros(rows, length, dtype=torch.bool)
         pads[row, side] = True
-        if padding is not None:
-            pads[row] |= (x[row] == padding).cpu()
+        if own is not None:
+            pads[row] |= own[row].cpu()
         yield pads
+
+
+def _already(x: Tensor, padding: int) -> Bool[Tensor, "batch length"]:
+    """Which ids are padding before any is put there; some have a third axis, of one."""
+    return (x == padding).reshape(*x.shape[:2], -1).all(-1)
 
 
 def _padded(
@@ -165,7 +171,7 @@ def _holding_something_else(model: nn.Module, padding: int) -> Generator[None]:
 
 
 def _others(model: nn.Module, told: Told, pads: Tensor, output: Tensor, plain: Tensor) -> float | None:
-    """How much rows without fresh padding change; nothing where each is what it is alone, and so only told otherwise."""
+    """How much rows without fresh padding change; nothing where each is what it is alone, so only told otherwise."""
     rows = pads.shape[0]
     if output.shape[0] != rows:
         return None
@@ -249,7 +255,7 @@ def _real(told: Told, asked: Tensor | None, output: Tensor, pads: Tensor) -> Ten
             return (asked != told.padding).cpu()
         return torch.ones(output.shape[:2], dtype=torch.bool)
     if told.padding is not None:
-        pads = pads | (told.named[told.content] == told.padding).cpu()
+        pads = pads | _already(told.named[told.content], told.padding).cpu()
     if output.shape[:2] == pads.shape:
         return ~pads
     return ~pads.T if output.shape[:2] == pads.T.shape else None

@@ -102,6 +102,8 @@ class HeadReadings:
     """Largest logit of a row, in absolute value, of the worst row: what hides keys is low, and so does not count."""
     shared: tuple[float, ...]
     """Mean weight of the one key that most of the head's rows favour, as an attention sink is."""
+    distance: tuple[float, ...]
+    """Mean weight at the one distance from query to key that most rows favour: that to the token before, for one."""
 
 
 @dataclass(frozen=True, kw_only=True)

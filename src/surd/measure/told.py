@@ -45,7 +45,8 @@ class Told:
         if self.write is not None:
             changed |= {mask: self.write(pads.to(x.device)) for mask in self.masks}
         if self.padding is not None:
-            changed[self.content] = x.masked_fill(pads.to(x.device), self.padding)
+            whole = pads.reshape(*pads.shape, *(1,) * (x.dim() - 2))  # ids may have an axis of one
+            changed[self.content] = x.masked_fill(whole.to(x.device), self.padding)
         elif seed is not None:
             changed[self.content] = _refilled(x, pads.to(x.device), seed)
         return changed

@@ -58,11 +58,18 @@ def _uniform(evidence: Evidence, site: Attention) -> Iterator[Finding]:
 
 
 def _one_hot(site: Attention) -> Iterator[Finding]:
-    """A whole head that looks at one key in every row; where that is one key for all rows, it is a sink."""
+    """A whole head that looks at one key in every row.
+
+    Where that is one key for all rows, it is a sink; where it is the one at the same distance, as the token before, it
+    is a head of positions, which is normal among others (Clark et al. 2019, arXiv 1906.04341, section 3.1).
+    """
     assert site.softmax is not None
     healthy, sink = threshold(NAME, "trained"), threshold(NAME, "sink")
     pairs = list(zip(site.softmax.entropy, site.softmax.shared, strict=True))
     sharp = [head for head, (entropy, shared) in enumerate(pairs) if entropy < healthy.low and shared < sink.high]
+    placed = [head for head in sharp if not threshold(NAME, "distance").holds(site.softmax.distance[head])]
+    if len(placed) < len(pairs):
+        sharp = [head for head in sharp if head not in placed]
     if sharp:
         measured = sum(pairs[head][0] for head in sharp) / len(sharp)
         yield _finding(
