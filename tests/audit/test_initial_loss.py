@@ -9,6 +9,7 @@ from audit.asked import asked, found, silent
 from audit.languages import VOCABULARY, WIDTH, Flat, Modules
 from torch import nn
 
+from surd.api import check
 from surd.audit.finding import Severity
 from surd.audit.specimen import encoder, language_model
 
@@ -110,6 +111,15 @@ def gpt2(**changed) -> nn.Module:
 def test_hugging_face() -> None:
     silent(gpt2(), RULE)
     assert found(gpt2(initializer_range=1.0), RULE).severity is Severity.FAULT
+
+
+def test_a_tied_t5_divides_before_its_head() -> None:
+    """Its table has unit entries: the input's own token stands out, and all else is as it should be."""
+    sizes = {"vocab_size": 500, "d_model": 512, "d_kv": 64, "d_ff": 64, "num_layers": 1, "num_heads": 8}
+    model = transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes))
+    report = check(model, select=[RULE])
+    assert [one.severity for one in report.findings] == [Severity.DECLARED], str(report)
+    assert "scale_decoder_outputs" in report.findings[0].message
 
 
 def test_an_untied_t5_whose_head_has_unit_entries() -> None:

@@ -12,6 +12,7 @@ from surd.audit.rule import Models, Needs, Rule, named, names, refuse_unknown
 from surd.audit.subject import Subject
 from surd.audit.theirs import theirs
 from surd.audit.weights import StillWeights
+from surd.errors import SurdError
 from surd.measure.sites import Trace
 
 ORDER = tuple(Severity)
@@ -124,7 +125,7 @@ def _look(rule: Rule, evidence: Evidence) -> tuple[list[Finding], list[Skipped]]
                 dark.append(replace(one, rule=rule.name))
             else:
                 found.append(one.at(rule.name))
-    except Unobserved as reason:
+    except (Unobserved, SurdError) as reason:
         dark.append(Skipped(rule=rule.name, reason=str(reason)))
     except Exception as error:
         if (raised := theirs(error)) is None:

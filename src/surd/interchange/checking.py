@@ -24,10 +24,26 @@ def judged(
     with redirect_stdout(sys.stderr), _told():
         subject = open_subject()
         refuse_numberless(subject.weights)
-        report = judge(subject, select, ignore, static)
+        with _silenced():
+            report = judge(subject, select, ignore, static)
     if subject.module is not None and not static:
         _refuse_blind(report, subject)
     return report
+
+
+@contextmanager
+def _silenced() -> Generator[None]:
+    """Hugging Face's library does not remark on calls that are ours."""
+    logging = sys.modules.get("transformers.utils.logging")
+    if logging is None:
+        yield
+        return
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
 
 
 @contextmanager

@@ -2,13 +2,13 @@
 
 import json
 import warnings
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from surd.errors import SurdError, nearest
+from surd.errors import Faults, SurdError, nearest
 from surd.interchange.installed import installed
 
 NAME = "config.json"
@@ -51,21 +51,22 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise SurdError(f"{path}: not JSON ({error})") from None
     if not isinstance(found, dict):
         raise SurdError(f"{path}: expected an object of settings, found a {type(found).__name__}")
-    _refuse_absurd(found, path)
+    if lines := [*_absurd(found, path)]:
+        raise Faults(lines)
     return found
 
 
-def _refuse_absurd(value: Mapping[str, Any], path: Path, inside: str = "") -> None:
-    """Sizes beyond all measure would fill the memory, or take for ever, before anything could be counted."""
+def _absurd(value: Mapping[str, Any], path: Path, inside: str = "") -> Iterator[str]:
+    """Sizes beyond all measure, which would fill the memory, or take for ever, before anything could be counted."""
     for name, one in value.items():
         if isinstance(one, Mapping):
-            _refuse_absurd(one, path, f"{inside}{name}.")
+            yield from _absurd(one, path, f"{inside}{name}.")
         elif isinstance(one, int | float) and not isinstance(one, bool) and name.endswith(SIZES):
             most = MOST_LAYERS if name.endswith(("layers", "n_layer")) else LARGEST
             if not abs(one) <= most:
-                raise SurdError(f"{path}: {inside}{name} is {one:,}; no model has more than {most:,}")
-            if one < 0 and not name.endswith("vocab_size"):
-                raise SurdError(f"{path}: {inside}{name} is {one:,}; expected a number above 0")
+                yield f"{path}: {inside}{name} is {one:,}; no model has more than {most:,}"
+            elif one < 0 and not name.endswith("vocab_size"):
+                yield f"{path}: {inside}{name} is {one:,}; expected a number above 0"
 
 
 def configuration(raw: Mapping[str, Any], folder: Path) -> Any:

@@ -1,7 +1,7 @@
 """The softmax of a head is one-hot, or exactly uniform."""
 
 from collections.abc import Iterator
-from math import isnan
+from math import log
 
 from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Skipped, as_one
@@ -12,6 +12,8 @@ from surd.measure.sites import Attention, Role
 from surd.measure.statistics import FEWEST_KEYS
 
 NAME = "attention-entropy"
+REFERENCE = 128
+"""Keys of the rows that the threshold is written for."""
 
 
 def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
@@ -88,8 +90,8 @@ def _one_hot(site: Attention) -> Iterator[Finding]:
 def _sharp(site: Attention) -> Iterator[Finding]:
     """At the start every key gets some weight."""
     assert site.softmax is not None
-    healthy = threshold(NAME, "untrained")
-    sharp = [head for head, one in enumerate(site.softmax.entropy) if not isnan(one) and not healthy.holds(one)]
+    lowest = _lowest(site.softmax.keys)
+    sharp = [head for head, one in enumerate(site.softmax.entropy) if one < lowest]
     if sharp:
         measured = sum(site.softmax.entropy[head] for head in sharp) / len(sharp)
         std = sum(site.softmax.std[head] for head in sharp) / len(sharp)
@@ -97,13 +99,20 @@ def _sharp(site: Attention) -> Iterator[Finding]:
             site,
             sharp,
             measured=measured,
-            range=(healthy.low, None),
+            range=(lowest, None),
             message=f"before any training {len(sharp)} of {len(site.softmax.entropy)} heads look at few keys: H/ln n = "
-            f"{measured:.3g}, expected at least {healthy.low:g}; logits have a standard deviation of {std:.3g}",
+            f"{measured:.3g}, expected at least {lowest:.2g}; logits have a standard deviation of {std:.3g}",
             mend=f"make the logits {max(std, 1.0):.2g} times smaller, by the initialisation of query and key or by "
             "what is added to the scores",
-            source=healthy.source,
+            source=threshold(NAME, "untrained").source,
         )
+
+
+def _lowest(keys: int) -> float:
+    """What logits that leave the lowest healthy share of ln 128 leave of ln n: fewer keys, less to lose it from."""
+    low = threshold(NAME, "untrained").low
+    assert low is not None, "the table says so"
+    return 1 - (1 - low) * log(REFERENCE) / log(min(keys, REFERENCE))
 
 
 def _finding(

@@ -36,7 +36,7 @@ def look(evidence: Evidence) -> Iterator[Finding]:
         return
     stated = _stated(evidence, head.weight) if tied and severity is Severity.WARNING else None
     if stated is not None:
-        severity, reason = Severity.DECLARED, f"{reason}; declared by {stated.by}, which draws the table so"
+        severity, reason = Severity.DECLARED, f"{reason}; declared by {stated.by}"
     yield Finding(
         severity=severity,
         site=head.site.name,
@@ -62,7 +62,11 @@ def own_logit(evidence: Evidence) -> float | None:
 
 
 def _stated(evidence: Evidence, table: str) -> Stated[float] | None:
-    """The deviation that is declared, where the tied table is drawn with it: published wide models begin so."""
+    """What makes a tied table so large: a factor before the head that is declared beside it, as T5's, or a deviation
+    that is declared and that it was drawn with. Published wide models begin so."""
+    head = evidence.declared.head
+    if head is not None and head.value < 1:
+        return head
     stated = evidence.declared.std
     if stated is None or evidence.declared.tied is None or table not in evidence.weights.names():
         return None
