@@ -158,12 +158,12 @@ def test_one_head_is_named():
 
 
 def test_scores_too_small_to_tell_keys_apart():
-    """Queries of 1e-8: every row is uniform to the last digit; where they are zero, somebody has set them so."""
+    """Queries of 1e-8: every row is uniform to the last digit; where they start at zero, somebody has set them so."""
     for trained in (False, True):
         finding = found(Language(shrunk(1e-8)), ENTROPY, trained=trained)
         assert finding.measured == 1.0
-        silent(Language(shrunk(0.0)), ENTROPY, trained=trained)
         silent(Language(shrunk(1.0)), ENTROPY, trained=trained)
+    silent(Language(shrunk(0.0)), ENTROPY)
     model = gpt2()
     with torch.no_grad():
         model.transformer.h[1].attn.c_attn.weight[:, :48] *= 1e-8
@@ -218,6 +218,16 @@ def test_heads_of_a_trained_model():
     silent(Language(Sinks()), ENTROPY, trained=True)
     silent(Flat((2.2,)), ENTROPY, inputs=TOKENS, trained=True)
     assert any(one.rule == SATURATION for one in asked(Flat((4.0,)), SATURATION, trained=True).skipped)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_head_of_a_trained_model_that_is_uniform(fused):
+    """A whole head with H/ln n = 1 tells no keys apart; before training it may have been begun so."""
+    model = Flat((1.0, 1.0), fused)
+    nn.init.zeros_(model.packed[1].data[0, 2])
+    finding = found(model, ENTROPY, inputs=TOKENS, trained=True)
+    assert (finding.measured, finding.site) == (1.0, ":score.2#2")
+    silent(model, ENTROPY, inputs=TOKENS)
 
 
 @pytest.mark.parametrize(("size", "severity"), [(8.0, Severity.WARNING), (160.0, Severity.FAULT)])

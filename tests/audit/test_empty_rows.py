@@ -67,6 +67,32 @@ def test_a_finite_fill(causal):
     silent(Encoder(torch.finfo(torch.float32).min / 2, causal), RULE)
 
 
+def batch(left: bool) -> dict[str, Tensor]:
+    mask = torch.ones(4, 12, dtype=torch.int64)
+    if left:
+        mask[1, :5] = 0
+    else:
+        mask[3] = 0
+    return {"tokens": torch.randint(97, (4, 12)), "mask": mask}
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_a_row_that_the_given_batch_holds(left):
+    """Nothing else is judged by numbers that are no numbers."""
+    model = Encoder(-torch.inf, causal=left)
+    report = asked(model, inputs=batch(left))
+    assert [one.rule for one in report.failing] == [RULE], str(report)
+    assert report.failing[0].measured == pytest.approx(5 / 48 if left else 1 / 4)
+    assert "the batch that was given" in report.failing[0].message
+    assert any(one.rule == "head-layout" and "sees no key" in one.reason for one in report.skipped)
+    silent(Encoder(-1e30, causal=left), RULE, inputs=batch(left))
+
+
+def test_a_repair_in_the_given_batch():
+    finding = found(Encoder(-torch.inf, repair=True), RULE, inputs=batch(False))
+    assert finding.quantity == "entries of gradients that are not finite" and finding.measured > 0
+
+
 class Fused(Encoder):
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
         x = self.table(tokens)

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from audit.asked import asked, found, silent
-from measure.faults import HEALTHY, Attention, Language, merge, split
+from measure.faults import D_MODEL, HEALTHY, Attention, Language, merge, split
 from torch import Tensor, nn
 
 from surd.audit.finding import Severity
@@ -61,10 +61,55 @@ def test_it_stops(way):
     assert model.attention.layer.training
 
 
-def test_randomness_by_design_is_noted():
-    class Mask(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return x[:, torch.rand(x.shape[1]).argsort()]
+class Mask(nn.Module):
+    """A masked autoencoder's order."""
 
-    report = asked(Language(Mask()), RULE)
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, torch.rand(x.shape[1]).argsort()]
+
+
+class Latent(nn.Module):
+    """A variational autoencoder's sample, mean + spread · noise."""
+
+    def __init__(self, written: str = "by hand") -> None:
+        super().__init__()
+        self.written, self.mean, self.spread = written, *(nn.Linear(D_MODEL, D_MODEL) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean, spread = self.mean(x), self.spread(x).exp()
+        if self.written == "by hand":
+            return mean + spread * torch.randn_like(spread)
+        return torch.distributions.Normal(mean, spread).rsample()
+
+
+@pytest.mark.parametrize("make", [Mask, Latent, lambda: Latent("torch's")])
+def test_randomness_by_design_is_noted(make):
+    report = asked(Language(make()), RULE)
     assert [one.severity for one in report.findings] == [Severity.NOTE]
+
+
+class Disturbed(Attention):
+    """Noise on what is computed, or a branch that is left out, whatever the mode."""
+
+    def __init__(self, way: str):
+        super().__init__()
+        self.way = way
+
+    def forward(self, x: Tensor) -> Tensor:
+        branch = super().forward(x)
+        if self.way == "noise":
+            return branch + torch.normal(0.0, 0.1, branch.shape)
+        if self.way == "factor":
+            return branch * (1 + 0.1 * torch.randn(branch.shape[-1]))
+        if self.way == "samples":
+            return branch * torch.bernoulli(torch.full((len(x), 1, 1), 0.5)) / 0.5
+        return branch if torch.rand(()) < 0.5 else torch.zeros_like(branch)
+
+
+@pytest.mark.parametrize("way", ["noise", "factor", "samples", "branch"])
+def test_noise_and_layers_left_out(way):
+    if way == "branch":
+        torch.manual_seed(4)
+    reports = [asked(Language(Disturbed(way)), RULE) for _ in range(1 if way != "branch" else 8)]
+    assert any(report.failing for report in reports)
+    assert all(one.severity is Severity.FAULT and one.expected == 0 for report in reports for one in report.findings)

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers
-from audit.asked import found, silent
+from audit.asked import asked, found, silent
 from measure import constructions
 from measure.faults import D_K, D_MODEL, HEADS, HEALTHY, Attention, Language, by_product, merge, split
 from torch import Tensor, nn
@@ -92,6 +92,37 @@ def test_a_flat_view():
     tokens = torch.randint(97, (6, LENGTH))
     assert found(Flat(cut=False), "head-layout", inputs=(tokens,)).measured == 4
     silent(Flat(cut=True), "head-layout", inputs=(tokens,))
+
+
+class Joined(nn.Module):
+    """Raw parameters; values are mixed and projected in one einsum of three."""
+
+    def __init__(self, axis: int):
+        super().__init__()
+        self.axis, self.table = axis, nn.Parameter(torch.randn(97, D_MODEL))
+        shapes = [(D_MODEL, HEADS, D_K)] * 3 + [(HEADS, D_K, D_MODEL)]
+        self.q, self.k, self.v, self.o = (nn.Parameter(torch.randn(shape) * D_MODEL**-0.5) for shape in shapes)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.table[tokens]
+        q, k, v = (torch.einsum("nti,ihd->nhtd", x, weight) for weight in (self.q, self.k, self.v))
+        weights = torch.softmax(torch.einsum("nhad,nhbd->nhab", q, k) * HEALTHY, self.axis)
+        return x + torch.einsum("nhab,nhbd,hdo->nao", weights, v, self.o)
+
+
+@pytest.mark.parametrize("axis", [0, 2])
+def test_a_softmax_beside_an_einsum_of_three(axis):
+    tokens = torch.randint(97, (6, LENGTH))
+    finding = found(Joined(axis), "softmax-axis", inputs=(tokens,))
+    assert finding.measured > 0.1
+    silent(Joined(3), "softmax-axis", inputs=(tokens,))
+    silent(Joined(3), "head-layout", inputs=(tokens,))
+
+
+def test_a_softmax_over_the_batch_explains_that_samples_meet():
+    report = asked(Joined(0), "softmax-axis", "batch-isolation", inputs=(torch.randint(97, (6, LENGTH)),))
+    assert [one.rule for one in report.failing] == ["softmax-axis"]
+    assert [one.rule for one in report.failing[0].consequences] == ["batch-isolation"]
 
 
 def test_queries_alone():
@@ -281,3 +312,23 @@ def test_windows_shared_keys_and_relative_terms(name):
     model = getattr(transformers, entry["model"])(config)
     for rule in ("head-layout", "softmax-axis", "batch-isolation"):
         silent(model, rule)
+
+
+def test_pairs_of_positions_are_no_positions() -> None:
+    """Graphormer's bias: distances between the nodes of each sample are looked up, and no sample reads another's."""
+
+    class Graph(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.distances = nn.Embedding(97, 32), nn.Embedding(6, 4)
+            self.packed, self.out = nn.Linear(32, 96), nn.Linear(32, 32)
+
+        def forward(self, nodes, distance):
+            x = self.table(nodes)
+            q, k, v = self.packed(x).unflatten(-1, (3, 4, 8)).permute(2, 0, 3, 1, 4)
+            bias = self.distances(distance).permute(0, 3, 1, 2)
+            mixed = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+            return x + self.out(mixed.transpose(1, 2).flatten(2))
+
+    inputs = (torch.randint(97, (6, 13)), torch.randint(6, (6, 13, 13)))
+    silent(Graph(), "batch-isolation", inputs=inputs)

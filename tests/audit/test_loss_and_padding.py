@@ -378,3 +378,35 @@ def test_a_logarithm_of_a_softmax_of_a_softmax() -> None:
     finding = found(Logarithm(), "double-softmax", inputs=(TOKENS,))
     assert "log_softmax takes their softmax" in finding.message
     silent(Generator(), "double-softmax", inputs=(TOKENS,))
+
+
+def nowhere_told() -> nn.Module:
+    """No padding_idx and no configuration: the ends of the shorter rows alone show which id is padding."""
+    return Modules()
+
+
+def test_padding_that_only_the_ends_of_rows_show() -> None:
+    finding = found(nowhere_told(), "loss-padding-invariance", inputs=(TOKENS,), loss=everything)
+    assert finding.severity is Severity.FAULT
+    silent(nowhere_told(), "loss-padding-invariance", inputs=(TOKENS,), loss=by_index)
+    met = TOKENS.clone()
+    met[0, 4] = PAD  # it stands in the middle of a line too, so it is a word
+    report = asked(nowhere_told(), "loss-padding-invariance", inputs=(met,), loss=everything)
+    assert report.clean and any(one.site == "padding" for one in report.skipped)
+
+
+def everything(logits: Tensor) -> Tensor:
+    return F.cross_entropy(logits.flatten(0, 1), TARGETS)
+
+
+def test_the_mass_of_ignored_positions_is_exact_where_a_class_is_never_a_target() -> None:
+    """As in the Annotated Transformer: ε over V - 2 classes, none at padding, whose own rows keep it."""
+
+    def loss(logits: Tensor) -> Tensor:
+        targets = torch.full((TARGETS.numel(), VOCABULARY), 0.1 / (VOCABULARY - 2)).to(logits)
+        targets.scatter_(1, TARGETS[:, None], 0.9)
+        targets[:, PAD] = 0
+        return F.kl_div(logits.flatten(0, 1).log_softmax(-1), targets, reduction="sum") / REAL
+
+    finding = found(modules(), "label-smoothing-mass", inputs=(TOKENS,), loss=loss)
+    assert finding.measured == pytest.approx(0.1 * (VOCABULARY - 1) / (VOCABULARY - 2), rel=1e-4)

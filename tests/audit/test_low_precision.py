@@ -10,6 +10,7 @@ from audit.asked import found, silent
 from measure.faults import D_K, D_MODEL, HEALTHY, Attention, Language, merge, split
 from torch import Tensor, nn
 
+from surd.api import check
 from surd.audit.declared import Declared, Stated
 from surd.audit.finding import Severity
 
@@ -283,6 +284,31 @@ def test_a_bfloat16_model_rounds_as_its_reference():
     exact = Declared(embedding=Stated(ROOT, "the training's code"))
     half = torch.tensor(ROOT, dtype=torch.bfloat16)
     assert silent(Scaled(half).bfloat16(), ROUNDING, declared=exact).findings == ()
+
+
+def test_a_bfloat16_model_with_a_factor_in_full():
+    """6.9282 for 6.9375, -0.13 %: told where the reference is known to round, a note elsewhere."""
+    by = "the training's code"
+    rounded = Declared(embedding=Stated(ROOT, by), embedding_rounded=Stated(True, by))
+    finding = found(Scaled(ROOT).bfloat16(), ROUNDING, declared=rounded)
+    assert finding.severity is Severity.WARNING
+    assert finding.measured == pytest.approx(ROOT / HALF_ROOT - 1, rel=0.05)
+    assert silent(Scaled(HALF_ROOT).bfloat16(), ROUNDING, declared=rounded).findings == ()
+    assert silent(Scaled(ROOT), ROUNDING, declared=rounded).findings == ()
+    assert silent(Scaled(ROOT).bfloat16(), ROUNDING, declared=Declared(embedding=Stated(ROOT, by))).findings == ()
+    assert [one.severity for one in silent(Scaled(ROOT).bfloat16(), ROUNDING).findings] == [Severity.NOTE]
+
+
+def test_a_released_factor_is_kept_in_the_type_of_its_rows():
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 112, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1}
+    config = transformers.GemmaConfig(vocab_size=96, head_dim=16, intermediate_size=48, **sizes)
+    assert check(transformers.GemmaForCausalLM(config).bfloat16(), select=[ROUNDING]).findings == ()
+    model = transformers.GemmaForCausalLM(config).bfloat16()
+    table = model.model.embed_tokens
+    table.forward = lambda ids: (F.embedding(ids, table.weight).float() * 112**0.5).to(table.weight.dtype)
+    (finding,) = check(model, select=[ROUNDING]).failing
+    assert finding.measured == pytest.approx(112**0.5 / 10.5625 - 1, rel=0.05)
 
 
 def test_a_factor_that_widens():

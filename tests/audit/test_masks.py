@@ -1,6 +1,7 @@
 """Masks that hide nothing, hide the wrong side, or do not fit their type, and the numbers they leave."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -199,6 +200,72 @@ def test_masks_of_other_samples():
     silent(Tiled(True), "mask-leak")
 
 
+@pytest.mark.parametrize("many", [False, True])
+def test_samples_beside_each_other_in_a_batch_that_is_given_with_its_masks(many):
+    """Padding of other samples, a triangle and padding in one mask: nothing passes from one sample to another."""
+
+    class Given(Padded):
+        def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+            x = self.table(tokens)
+            return x + self.attention(self.norm(x), ~mask[:, None])
+
+    tokens, real = torch.randint(97, (4, LENGTH)), torch.ones(4, 1, LENGTH, dtype=torch.bool)
+    real[1, :, -5:], real[2, :, -2:] = False, False
+    mask = real & torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril() if many else real
+    silent(Given(-1e9, False), "mask-leak", inputs=(tokens, mask))
+    beside = asked(Tiled(False), "mask-leak", inputs={"tokens": tokens, "mask": real[:, 0].long()})
+    assert [one.rule for one in beside.failing] == ["mask-leak"]
+
+
+class Weak(nn.Module):
+    """What is 0 in the mask is to be hidden by a number that is added, without one not at all."""
+
+    def __init__(self, lowest: float | None) -> None:
+        super().__init__()
+        self.lowest, self.table, self.parts = lowest, nn.Embedding(97, D_MODEL), Masked(lambda s, hidden, fill: s)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        x, parts = self.table(input_ids), self.parts
+        q, k, v = (split(project(x)) for project in (parts.query, parts.key, parts.value))
+        scores = torch.einsum("nhqd,nhkd->nhqk", q, k) * HEALTHY
+        if attention_mask is not None and self.lowest is not None:
+            scores = scores + (1.0 - attention_mask.unsqueeze(1).unsqueeze(1).to(scores.dtype)) * self.lowest
+        return x + parts.output(merge(torch.einsum("nhqk,nhkd->nhqd", scores.softmax(-1), v)))
+
+
+def test_a_mask_that_is_taken_and_not_used():
+    finding = found(Weak(None), "mask-leak")
+    assert finding.measured == pytest.approx(PADS / LENGTH, rel=0.05) and "changes nothing" in finding.message
+
+
+@pytest.mark.parametrize("lowest", [-1.0, -3.0])
+def test_a_mask_that_lowers_too_little(lowest):
+    kept = PADS * math.exp(lowest)
+    assert found(Weak(lowest), "mask-leak").measured == pytest.approx(kept / (LENGTH - PADS + kept), rel=0.05)
+    silent(Weak(-1e4), "mask-leak")
+
+
+class ByIds(Towers):
+    """Padding is known by its id; the decoder is told of it again, or is not."""
+
+    def __init__(self, towers: int) -> None:
+        super().__init__(towers)
+        self.source = nn.Embedding(97, D_MODEL, padding_idx=3)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        pads = source == 3
+        return self.run(source, target, src_key_padding_mask=pads, memory_key_padding_mask=pads)
+
+
+def test_a_decoder_that_is_not_told_of_ids_of_padding():
+    source, target = torch.randint(4, 97, (3, 10)), torch.randint(4, 97, (3, 7))
+    source[2, -3:] = 3
+    silent(ByIds(2), "mask-leak", inputs=(source, target))
+    finding = found(ByIds(1), "mask-leak", inputs=(source, target))
+    assert finding.site == "both.decoder.layers.0.multihead_attn:score"
+    assert finding.measured == pytest.approx(3 / 10, rel=0.2)
+
+
 def over(scores: Tensor) -> Tensor:
     return later(scores).mT
 
@@ -295,6 +362,25 @@ def test_one_layer_without_its_mask():
     assert finding.site == "attention.second:score"
 
 
+def test_a_causal_mask_that_one_layer_lacks_is_no_leak_of_padding():
+    class Both(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.head = nn.Embedding(97, D_MODEL), nn.Linear(D_MODEL, 97)
+            self.first, self.second = Masked(fill=-1e9), Attention()
+
+        def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+            x = self.table(input_ids)
+            hidden = later(x.new_zeros(input_ids.shape[1], input_ids.shape[1]))
+            if attention_mask is not None:
+                hidden = hidden | (attention_mask == 0)[:, None, None, :]
+            x = x + self.first(x, hidden)
+            return self.head(x + self.second(x))
+
+    report = asked(Both(), "causality", "mask-leak")
+    assert [one.rule for one in report.failing] == ["causality"] and not report.failing[0].consequences
+
+
 def test_a_decoder_with_an_encoders_mask():
     sizes = {"hidden_size": 48, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 96}
     stated = Declared(causal=Stated(True, "BertLMHeadModel"))
@@ -339,6 +425,23 @@ def test_the_lowest_added_to_scores_of_half_precision():
     assert found(model, "mask-fill").measured == 6 * HEADS * LENGTH * (LENGTH - 1) // 2
 
 
+def test_a_constant_that_half_precision_cannot_hold():
+    """Heard only with padding: 1 · -1e5 is -inf in fp16, and so is the fp32 number made half."""
+
+    class Cast(Weak):
+        def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+            x, parts = self.table(input_ids), self.parts
+            mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+            q, k, v = (split(project(x)) for project in (parts.query, parts.key, parts.value))
+            added = ((1.0 - mask[:, None, None, :].float()) * self.lowest).to(q.dtype)
+            return x + parts.output(merge(((q @ k.mT) * HEALTHY + added).softmax(-1) @ v))
+
+    for model in (Weak(-1e5), Cast(-1e5)):
+        finding = found(model.half(), "mask-fill")
+        assert finding.measured == pytest.approx(1e5) and finding.expected == 65504
+    silent(Weak(-1e4).half(), "mask-fill")
+
+
 def test_a_fill_that_half_precision_cannot_hold():
     finding = found(Language(Masked(fill=-1e8)).half(), "mask-fill")
     assert finding.measured == 1e8 and finding.expected == 65504
@@ -370,3 +473,10 @@ def test_public_models_are_silent(name):
 def small(name: str) -> nn.Module:
     entry = json.loads((Path(__file__).parents[1] / "measure/architectures.json").read_text())[name]
     return getattr(transformers, entry["model"])(transformers.AutoConfig.for_model(name, **entry["config"]))
+
+
+def test_a_mask_of_sound_is_none_of_the_decoders_tokens():
+    """The source is sound, (batch, samples): what its mask says is not said of the tokens that are written."""
+    sizes = {"hidden_size": 48, "intermediate_size": 64, "vocab_size": 131, "decoder_start_token_id": 2}
+    report = asked(transformers.MoonshineModel(transformers.MoonshineConfig(**sizes)), "mask-leak")
+    assert report.findings == (), str(report)

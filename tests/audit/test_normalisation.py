@@ -222,6 +222,10 @@ def test_two_epsilons_in_one_stack_of_hand_written_blocks() -> None:
     model = modules(lambda: Written(rms_rows(1e-6)))
     for block in model.blocks:
         block.norm2 = Written(rms_rows(1e-5))
+    report = silent(model, EPSILON)  # at rows of this size nobody can tell them apart
+    assert [one.severity for one in report.findings] == [Severity.NOTE]
+    for matrix in (x for x in model.parameters() if x.dim() == 2):
+        nn.init.normal_(matrix, std=0.02)
     finding = found(model, EPSILON)
     assert (finding.measured, finding.expected) == (2, 1)
     assert finding.sites == ("blocks.0.norm2:norm", "blocks.1.norm2:norm")
@@ -237,7 +241,8 @@ def test_an_epsilon_that_half_precision_does_not_have() -> None:
     norm = model.norm(torch.zeros(1, WIDTH, dtype=torch.float16), torch.ones(WIDTH, dtype=torch.float16))
     assert norm.isnan().all()
     silent(modules(lambda: Written(lambda x: rms_rows(1e-8)(x.float()).to(x.dtype))).half(), EPSILON)
-    silent(modules(lambda: nn.LayerNorm(WIDTH, eps=1e-12)).half(), EPSILON)
+    report = silent(modules(lambda: nn.LayerNorm(WIDTH, eps=1e-12)).half(), EPSILON)  # torch adds it in float32
+    assert [(one.severity, one.measured) for one in report.findings] == [(Severity.NOTE, 0.0)]
 
 
 @pytest.mark.parametrize("width", [16, 64])
@@ -284,6 +289,9 @@ def test_an_epsilon_that_outweighs_the_variance() -> None:
         finding = found(model, EPSILON)
         assert finding.severity is Severity.WARNING
         assert finding.measured == pytest.approx(1e-2 / 4e-4, rel=0.05)
+    half = modules(lambda: nn.LayerNorm(WIDTH, eps=8e-4))  # rms 0.58: gains make up for it
+    nn.init.zeros_(half.places.weight)
+    assert {one.severity for one in silent(half, EPSILON).findings} == {Severity.NOTE}
     usual = modules(lambda: nn.LayerNorm(WIDTH, eps=1e-5))
     assert not asked(usual, EPSILON).findings
 
@@ -364,6 +372,26 @@ def test_gains_drawn_as_matrices_are(fused: bool) -> None:
     assert finding.severity is Severity.FAULT
     assert finding.measured == pytest.approx(0.1 / sqrt(3), rel=0.1)
     assert finding.expected == pytest.approx(1, rel=0.05)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_gains_begun_at_another_constant_after_a_few_updates(fused: bool) -> None:
+    """They are no longer equal, and the weights still look drawn: a design, not gains drawn as matrices are."""
+    model = modules(lambda: nn.LayerNorm(WIDTH)) if fused else Flat(lambda x, g: rms_rows()(x) * g)
+    gains = [x for name, x in model.named_parameters() if name == "g" or ("norm" in name and name.endswith("weight"))]
+    for gain in gains:
+        nn.init.constant_(gain, WIDTH**-0.25)
+    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(4):
+        ids = torch.randint(VOCABULARY, (4, LENGTH))
+        F.cross_entropy(model(ids).flatten(0, 1), ids.flatten()).backward()
+        optimiser.step()
+        optimiser.zero_grad()
+    assert all(0 < float(gain.detach().std()) < 0.1 for gain in gains)
+    silent(model, GAIN)
+    for gain in gains:
+        nn.init.normal_(gain, std=WIDTH**-0.25)
+    assert found(model, GAIN).severity is Severity.FAULT
 
 
 def test_the_eye_leaves_the_model_as_it_was() -> None:

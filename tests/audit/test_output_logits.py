@@ -308,3 +308,31 @@ def test_options_of_a_configuration_of_any_make_are_declarations(options) -> Non
     assert findings["soft-cap"].expected == 30.0 and findings["vocab-rows"].measured > 1e-4
     model.config = options(vocab_size=VOCABULARY)
     assert check(model, TOKENS, select=["vocab-rows", "soft-cap"]).clean
+
+
+class Images(nn.Module):
+    """A classifier of patches, the mean over them before its last layer."""
+
+    def __init__(self, added: float, factor: float = 1.0, calls: int = 1) -> None:
+        super().__init__()
+        self.added, self.factor, self.calls = added, factor, calls
+        self.patch = nn.Linear(27, 16)
+        self.body = nn.TransformerEncoderLayer(16, 2, 24, batch_first=True, norm_first=True)
+        self.classes = nn.Linear(16, 7)
+
+    def forward(self, patches: torch.Tensor) -> torch.Tensor:
+        hidden = self.body(self.patch(patches))
+        logits = sum(self.classes(hidden[:, number]) for number in range(self.calls))
+        return self.factor * (logits + self.added * self.classes.bias)
+
+
+@pytest.mark.parametrize(("options", "ratio"), [((1.0,), 2.0), ((1.0, 0.5), 2.0), ((-1.0,), 0.0)])
+def test_the_bias_of_a_classifier_without_a_table(options, ratio) -> None:
+    finding = found(Images(*options), "head-bias", inputs=(torch.randn(3, 9, 27),))
+    assert finding.severity is Severity.FAULT and finding.site == "classes.bias"
+    assert finding.measured == pytest.approx(ratio, abs=1e-5) and finding.expected == 1.0
+
+
+@pytest.mark.parametrize("options", [(0.0,), (0.0, 0.2), (0.0, 1.0, 3)])
+def test_a_factor_or_several_calls_of_a_classifier_are_those_of_its_bias_too(options) -> None:
+    silent(Images(*options), "head-bias", inputs=(torch.randn(3, 9, 27),))

@@ -113,7 +113,37 @@ def test_no_padding_index_where_padding_is_known() -> None:
     released = bert()
     released.embeddings.word_embeddings = nn.Embedding(96, 32)
     report = check(released, select=[RULE])
-    assert report.clean and RULE not in report.passed
+    assert report.clean and not report.findings and RULE not in report.passed
+    assert "config.pad_token_id pads with 0" in report.skipped[0].reason
+    with torch.no_grad():
+        released.embeddings.word_embeddings.weight[0] = 0
+    (one,) = check(released, select=[RULE]).findings
+    assert one.severity is Severity.NOTE and (one.measured, one.expected) == ("None", 0)
+
+
+def test_a_row_of_a_table_that_was_cut_from_its_head() -> None:
+    """The new table was drawn whole: that it is new is told, and the row beneath it."""
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 96, "d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "max_position_embeddings": 32}
+    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48}
+    model = transformers.BartForConditionalGeneration(transformers.BartConfig(**sizes, **heads))
+    assert check(model, select=[RULE, "weight-tying"]).clean
+    model.model.decoder.embed_tokens = nn.Embedding(96, 32, padding_idx=None)
+    model.model.decoder.embed_tokens.padding_idx = 1
+    report = check(model, select=[RULE, "weight-tying"], trained=False)
+    assert {one.rule for one in report.failing} == {"weight-tying"}
+    assert any(two.rule == RULE for one in report.failing for two in one.consequences)
+
+
+def test_families_without_a_padding_index() -> None:
+    """An id of padding in the configuration asks nothing of a table of tokens."""
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 48}
+    for pad in (None, 3):
+        torch.manual_seed(0)
+        llama = transformers.LlamaConfig(vocab_size=96, pad_token_id=pad, **sizes)
+        gpt2 = transformers.GPT2Config(vocab_size=96, n_embd=32, n_layer=1, n_head=4, n_positions=32, pad_token_id=pad)
+        for model in (transformers.LlamaForCausalLM(llama), transformers.GPT2LMHeadModel(gpt2)):
+            assert check(model, select=[RULE]).findings == ()
 
 
 @pytest.mark.parametrize("make", [classifier, encoder])
@@ -135,13 +165,33 @@ def test_an_id_that_is_a_real_token(make: Any) -> None:
 def test_a_mask_tells_that_it_is_padding() -> None:
     ids = torch.randint(1, 90, (4, 12), generator=torch.Generator().manual_seed(0))
     ids[0, 3] = 0
-    silent(encoder(), RULE, inputs={"tokens": ids, "mask": (ids != 0).long()})
+    silent(encoder(), RULE, inputs={"tokens": ids, "visible": (ids != 0)[:, None, None]})
+    ids[1, 0] = 0
+    mask = (ids != 0).long()
+    ids_too = torch.zeros_like(ids)
+    silent(bert(), RULE, inputs={"input_ids": ids, "attention_mask": mask, "token_type_ids": ids_too})
+
+
+def test_a_mask_tells_that_it_is_real() -> None:
+    """Ones where the id of padding stands: all of these are counted, and ends alone are only not masked."""
+    ids = torch.randint(1, 90, (4, 12), generator=torch.Generator().manual_seed(0))
+    ends = ids.clone()
+    ends[0, 8:] = 0
+    ids[0, 3] = ids[1, 0] = ids[2, 11] = 0
+    ones = torch.ones_like(ids)
+    one = found(bert(), RULE, inputs={"input_ids": ids, "attention_mask": ones})
+    assert one.severity is Severity.WARNING and one.measured == 3
+    silent(bert(), RULE, inputs={"input_ids": ends, "attention_mask": ones})
 
 
 def test_a_tied_row_gets_gradient_all_the_same() -> None:
-    """padding_idx keeps the look-up from it and not the softmax: a row that is not zero is as it should be."""
+    """padding_idx keeps the look-up from it and not the softmax: it begins at zero, and trained it may be anything."""
     model = language_model()
     model.table.padding_idx = 0
+    one = found(model, RULE)
+    assert one.measured == pytest.approx(model.table.weight[0].norm().item()) and "no look-up trains it" in one.message
+    with torch.no_grad():
+        model.table.weight[0] = 0
     silent(model, RULE)
     tokens = torch.tensor([[0, 1, 2, 3]])
     F.cross_entropy(model(tokens).flatten(0, 1), torch.tensor([1, 2, 3, 4])).backward()

@@ -1,5 +1,7 @@
 """What residual connections carry: the stream, or a norm of it where none belongs."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import transformers
@@ -110,6 +112,64 @@ def test_a_wrapper_that_carries_the_norm():
             silent(model, RULE)
         else:
             assert found(model, RULE).measured > 0
+
+
+class Step(nn.Module):
+    """One of a list: `carry` joins the stream and what layers behind a norm make of it."""
+
+    def __init__(self, carry: Callable[[Tensor, Tensor], Tensor]):
+        super().__init__()
+        self.carry, self.mix = carry, nn.MultiheadAttention(D_MODEL, HEADS, batch_first=True)
+        self.feed = nn.Sequential(nn.LayerNorm(D_MODEL), nn.Linear(D_MODEL, 96), nn.GELU(), nn.Linear(96, D_MODEL))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = nn.functional.rms_norm(x, (D_MODEL,))
+        x = x + self.mix(y, y, y, need_weights=False)[0]
+        return self.carry(x, self.feed(x))
+
+
+class Formula(nn.Module):
+    """The same in one function, over raw matrices."""
+
+    def __init__(self, carry: Callable[[Tensor, Tensor], Tensor]):
+        super().__init__()
+        self.carry = carry
+        self.w = nn.Parameter(torch.randn(3, 6, D_MODEL, D_MODEL) * D_MODEL**-0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for q, k, v, o, up, down in self.w:
+            y = nn.functional.layer_norm(x, (D_MODEL,))
+            x = x + nn.functional.scaled_dot_product_attention(y @ q, y @ k, y @ v) @ o
+            x = self.carry(x, (nn.functional.layer_norm(x, (D_MODEL,)) @ up).relu() @ down)
+        return x
+
+
+def stack(carry: Callable[[Tensor, Tensor], Tensor]) -> nn.Module:
+    return nn.Sequential(*(Step(carry) for _ in range(3)))
+
+
+@pytest.mark.parametrize("make", [stack, Formula])
+def test_a_part_of_the_stream_or_nothing_of_it(make):
+    for factor in (0.5, 0.9):
+        finding = found(Language(make(lambda x, f, c=factor: c * x + f)), RULE)
+        assert finding.severity is Severity.FAULT and len(finding.sites) == 3
+        assert finding.measured == pytest.approx(1 - factor, rel=1e-3)
+    finding = found(Language(make(lambda x, f: f)), RULE)
+    assert (finding.severity, finding.measured, finding.expected) == (Severity.FAULT, 1.0, 0.0)
+
+
+@pytest.mark.parametrize("make", [stack, Formula])
+def test_published_factors_are_silent(make):
+    """Branches that are scaled (MiniCPM, Granite, ReZero), and both sides, so that the variance stays."""
+    alpha = nn.Parameter(torch.zeros(()))
+    for carry in (
+        lambda x, f: x + 0.22 * f,
+        lambda x, f: x + alpha * f,
+        lambda x, f: 0.5**0.5 * x + 0.5**0.5 * f,
+        lambda x, f: (x + f) * 0.5**0.5,
+        lambda x, f: nn.functional.layer_norm(2.5 * x + f, (D_MODEL,)),
+    ):
+        silent(Language(make(carry)), RULE)
 
 
 @pytest.mark.parametrize("first", [False, True])

@@ -13,6 +13,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from surd.audit.file_weights import FileWeights
+from surd.audit.judge import judge
 from surd.errors import SurdError
 from surd.interchange import huggingface
 from surd.interchange.huggingface import tokens
@@ -95,9 +96,11 @@ def test_what_was_not_in_the_files_is_told(tmp_path: Path) -> None:
     kept = load_file(tmp_path / "model.safetensors")
     del kept["transformer.h.0.attn.c_attn.weight"]
     save_file({**kept, "strange": torch.zeros(2)}, tmp_path / "model.safetensors", {"format": "pt"})
-    notes = " ".join(opened(tmp_path).notes)
-    assert "1 tensors not in the files, so still random: transformer.h.0.attn.c_attn.weight" in notes
-    assert "1 tensors in the files, but unknown to it: strange" in notes
+    found = opened(tmp_path)
+    assert found.unwritten == ("transformer.h.0.attn.c_attn.weight",)
+    assert "1 tensors in the files, but unknown to it: strange" in " ".join(found.notes)
+    (told,) = [one for one in judge(found, ["weight-tying"]).failing if one.measured == 1]
+    assert (told.site, told.expected) == (found.unwritten[0], 0)
 
 
 def test_a_class_is_found_where_none_is_named(tmp_path: Path) -> None:

@@ -82,6 +82,9 @@ def test_folders_without_a_model_say_what_they_hold(tmp_path: Path) -> None:
 
 
 CODE = """
+from collections import OrderedDict
+from math import sqrt
+
 import torch
 from torch import nn
 
@@ -132,6 +135,13 @@ def test_a_factory_makes_the_model(own: str, capsys: pytest.CaptureFixture[str])
     assert sys.path == before
     told = capsys.readouterr()
     assert told.out == "" and "imported" in told.err
+
+
+def test_only_what_the_module_defines_is_named(own: str) -> None:
+    with pytest.raises(SurdError, match='unknown name "nosuch"') as told:
+        opened(f"{own}:nosuch")
+    assert "Attends, alone, pair" in str(told.value)
+    assert "OrderedDict" not in str(told.value) and "sqrt" not in str(told.value)
 
 
 @pytest.mark.parametrize(

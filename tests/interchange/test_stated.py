@@ -144,6 +144,21 @@ def test_the_class_of_a_live_model_names_its_ties() -> None:
     assert said.value == (("lm_head.weight", "transformer.wte.weight"),)
 
 
+def test_a_decoder_that_is_a_model_of_its_own_states_its_own_scales() -> None:
+    """ViT before GPT-2: the whole has defaults, and the part that holds table and head says that they are one."""
+    vision = transformers.ViTConfig(hidden_size=48, num_hidden_layers=1, num_attention_heads=4, intermediate_size=64)
+    text = transformers.GPT2Config(vocab_size=131, n_embd=48, n_layer=1, n_head=4)
+    for tied in (True, False):
+        text.tie_word_embeddings = tied
+        whole = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(vision, text)
+        said = declared(whole, "VisionEncoderDecoderModel")
+        assert (
+            said.tied is not None and said.tied.value is tied and said.tied.by == "config.decoder.tie_word_embeddings"
+        )
+        assert said.depth_scaled is not None and said.depth_scaled_in == "decoder."
+    assert declared(text).depth_scaled_in == ""
+
+
 def test_a_configuration_that_says_nothing_states_nothing() -> None:
     bare = SimpleNamespace(model_type="own", to_dict=dict)
     assert values(declared(bare)) == {}

@@ -31,6 +31,8 @@ class Declared:
     """c of c · tanh(x / c) on the scores of attention."""
     embedding: Stated[float] | None = None
     """What rows are multiplied by before they enter the first block."""
+    embedding_rounded: Stated[bool] | None = None
+    """That the factor is rounded to the type of the rows, as the training did it."""
     head: Stated[float] | None = None
     """What stands between the last norm and the logits, beside the projection."""
     logit_cap: Stated[float] | None = None
@@ -51,6 +53,8 @@ class Declared:
     """g, where matrices start at g/√fan_in and those of queries at g/√(fan_in · d_k)."""
     depth_scaled: Stated[bool] | None = None
     """Whether the outputs of branches start at std / √(2 · layers)."""
+    depth_scaled_in: str = ""
+    """Beginning of the paths of which that is said: `decoder.`, where another part has a family of its own."""
     padding: Stated[int] | None = None
     """The id of padding."""
     vocabulary: Stated[int] | None = None

@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from surd.audit.declared import Declared
@@ -202,9 +202,12 @@ class Evidence:
         tables = [x for x in self.module.modules() if isinstance(x, nn.Embedding) and x.padding_idx is not None]
         stated = self.declared.padding
         padding = stated.value if stated is not None else tables[0].padding_idx if tables else None
+        given = self.subject.inputs is not None
         ids = [x for x in tensors(self.inputs) if x.dtype in (torch.int32, torch.int64) and x.dim() == 2]
         # A mask of ones and zeros has the shape of the tokens, and is none of them.
         fit = [x for x in ids if tuple(x.shape) == self.targets.shape and int(x.max()) > 1]
+        if padding is None and fit and given:
+            padding = _run_at_ends(fit[-1])
         return None if padding is None or not fit else _with_next(fit[-1] == padding)
 
     @cached_property
@@ -265,6 +268,16 @@ class Evidence:
                 return [dense(x.detach()).clone() for x in tensors(self.module(*args, **kwargs))]
             except Exception as error:
                 raise Unobserved(f"the forward raised {raised(error)}") from error
+
+
+def _run_at_ends(ids: Int[Tensor, "batch length"]) -> int | None:
+    """The id with which shorter rows are filled up: it stands at their ends, in runs, and nowhere else."""
+    ends = (ids == ids[:, -1:]).flip(1).cummin(1).values.flip(1)
+    filled = ends.sum(1) > 1
+    found = ids[filled, -1].unique()
+    if len(found) != 1 or bool(filled.all()) or int(ends[filled].sum()) < 3:
+        return None
+    return None if bool(((ids == found) & ~ends).any()) else int(found)
 
 
 def _with_next(here: Bool[Tensor, "batch length"]) -> Bool[Tensor, " positions"]:

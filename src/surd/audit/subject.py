@@ -27,6 +27,11 @@ class Subject:
     notes: tuple[str, ...] = field(default=())
     """What whoever opened it has to tell: a part that was left out, code that was run."""
 
+    unwritten: tuple[str, ...] = ()
+    """Parameters that the files it was loaded from do not hold."""
+    discarded: tuple[tuple[str, str, float], ...] = ()
+    """Of one parameter's two names in those files: the one that counts, the other, and how far their numbers differ."""
+
     @property
     def module(self) -> nn.Module | None:
         """None for an open file: then only static rules can look."""

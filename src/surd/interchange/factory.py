@@ -32,7 +32,8 @@ def _found(name: str) -> Any:
         if not hasattr(found, part):
             public = [one for one in vars(found) if not one.startswith("_")] if hasattr(found, "__dict__") else []
             functions = [one for one in public if callable(getattr(found, one, None))]
-            raise SurdError(f"{name}: {unknown('name', part, functions)}")
+            own = [one for one in functions if getattr(getattr(found, one), "__module__", None) == module_name]
+            raise SurdError(f"{name}: {unknown('name', part, own or functions)}")
         found = getattr(found, part)
     if not callable(found):
         raise SurdError(f"{name}: expected a function that returns {EXPECTED}; found a {type(found).__name__}")

@@ -4,7 +4,7 @@ The class is the library's own. No code of the folder runs, nothing is unpickled
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -70,8 +70,10 @@ def of_folder(
         notes = (*notes, f"built from {NAME} alone, with first weights (seed {SEED})")
         trained = False if trained is None else trained
     else:
-        model, missing = _loaded(kind, config, files, dtype)
-        notes = (*notes, *missing)
+        model, unwritten, unknown = _loaded(kind, config, files, dtype)
+        notes = (*notes, *unknown)
+        subject = of_module(model, inputs, loss, ties(model, said), trained, str(folder))
+        return replace(subject, notes=notes, unwritten=unwritten, discarded=tuple(_discarded(model, files)))
     subject = of_module(model, inputs, loss, ties(model, said), trained, str(folder))
     return replace(subject, notes=notes)
 
@@ -117,8 +119,13 @@ def _built(kind: Any, config: Any, folder: Path) -> nn.Module:
             raise SurdError(f"{folder / NAME}: {kind.__name__} cannot be built from it: {first_line(error)}") from None
 
 
-def _loaded(kind: Any, config: Any, files: FileWeights, dtype: torch.dtype) -> tuple[nn.Module, list[str]]:
-    """With the folder's weights, and remarks on what did not fit. The loader is handed tensors, never a path."""
+def _loaded(
+    kind: Any, config: Any, files: FileWeights, dtype: torch.dtype
+) -> tuple[nn.Module, tuple[str, ...], list[str]]:
+    """With the folder's weights, which parameters these leave out, and remarks on what else did not fit.
+
+    The loader is handed tensors, never a path.
+    """
     tensors = {name: files.tensor(name) for name in files.names()}
     with quiet(), torch.random.fork_rng([]):
         torch.manual_seed(SEED)
@@ -140,9 +147,23 @@ def _loaded(kind: Any, config: Any, files: FileWeights, dtype: torch.dtype) -> t
     ):
         told = listed([f"{key} is {found}, expected {meant}" for key, found, meant in odd], 3)
         raise SurdError(f"{files.path}: {len(odd)} tensors do not fit a {kind.__name__} of its {NAME}: {told}")
-    kinds = {"missing_keys": "not in the files, so still random", "unexpected_keys": "in the files, but unknown to it"}
-    found = {text: sorted(map(str, about.get(key) or ())) for key, text in kinds.items()}
-    return model.eval(), [f"{len(names)} tensors {text}: {listed(names, 3)}" for text, names in found.items() if names]
+    names = {name for name, _ in model.named_parameters()}
+    unwritten = tuple(sorted(name for name in map(str, about.get("missing_keys") or ()) if name in names))
+    unknown = sorted(map(str, about.get("unexpected_keys") or ()))
+    told = [f"{len(unknown)} tensors in the files, but unknown to it: {listed(unknown, 3)}"] if unknown else []
+    return model.eval(), unwritten, told
+
+
+def _discarded(model: Any, files: FileWeights) -> Iterator[tuple[str, str, float]]:
+    """Names that the class makes one, and that the files hold with different numbers: the loader takes one of them."""
+    pairs = getattr(model, "all_tied_weights_keys", None)
+    held = set(files.names())
+    for other, kept in pairs.items() if isinstance(pairs, Mapping) else ():
+        if {other, kept} <= held and files.shape(other) == files.shape(kept):
+            apart = float((files.tensor(other).float() - files.tensor(kept).float()).abs().max())
+            parameters = dict(model.named_parameters(remove_duplicate=False))
+            if apart and parameters.get(other) is parameters.get(kept):
+                yield kept, other, apart
 
 
 def _open_files(

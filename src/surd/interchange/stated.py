@@ -140,7 +140,9 @@ def _of_family(text: Part, whole: Part) -> Declared:
         head=_said(text, "head") or _said(whole, "head"),
         gain_offset=_said(text, "gain_offset"),
         fan_in=_said(text, "fan_in"),
+        embedding_rounded=_said(text, "embedding_rounded"),
         depth_scaled=_said(text, "depth_scaled"),
+        depth_scaled_in="decoder." if text.name.endswith(".decoder") else "",
         released=released,
     )
 
@@ -214,8 +216,8 @@ def _residual(part: Part) -> Stated[float] | None:
 
 
 def _tied(whole: Part, text: Part) -> Stated[bool] | None:
-    """The outer flag counts: it is the one that the class with the head reads."""
-    for part in (whole, text):
+    """The outer flag counts, as the class with the head reads it; but a decoder is a model with a head of its own."""
+    for part in (text, whole) if text.name.endswith(".decoder") else (whole, text):
         if isinstance(value := getattr(part.config, "tie_word_embeddings", None), bool):
             return Stated(value, f"{part.name}.tie_word_embeddings")
     return None
@@ -255,8 +257,15 @@ def _dtype(config: Any) -> Stated[str] | None:
 
 def ties(model: Any, said: Declared) -> Declared:
     """With the pairs of names that the class of a live model declares to be one."""
-    pairs = getattr(model, "all_tied_weights_keys", None)
-    if not isinstance(pairs, Mapping) or not pairs:
+    made = getattr(model, "all_tied_weights_keys", None)
+    pairs = dict(made) if isinstance(made, Mapping) else {}
+    if said.tied is not None and said.tied.value:
+        # A loader that finds two names with different numbers leaves them out of what it ties; the class does not.
+        names = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+        of_class = getattr(type(model), "_tied_weights_keys", None)
+        whole = of_class.items() if isinstance(of_class, Mapping) else ()
+        pairs |= {first: second for first, second in whole if first in names and second in names}
+    if not pairs:
         return said
     by = f"{type(model).__name__}._tied_weights_keys"
     return replace(said, ties=Stated(tuple((str(first), str(second)) for first, second in pairs.items()), by))

@@ -123,6 +123,8 @@ class Residual:
     value: Tensor
     """Its numbers, unless the forward writes over them."""
     branch: Node
+    factor: float = 1.0
+    """By which number, fixed in code, the stream is multiplied before it is added; 1 where the branch is so too."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

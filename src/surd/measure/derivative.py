@@ -34,5 +34,26 @@ def added_factors(model: nn.Module, inputs: Inputs, names: Sequence[str]) -> dic
     }
 
 
+def beside_output(model: nn.Module, inputs: Inputs, path: str) -> tuple[float, float] | None:
+    """The same of a layer's bias, and of a vector of zeros that is added to what the layer returns."""
+    args, kwargs = arguments(replaced(inputs, lambda x: x.clone()))
+    with preserved(model):
+        layer = model.get_submodule(path)
+        bias = dict(model.named_parameters())[f"{path}.bias"]
+        beside = torch.zeros_like(bias, requires_grad=True)
+        handle = layer.register_forward_hook(lambda _layer, _args, made: made + beside)
+        try:
+            output = _output(list(tensors(model(*args, **kwargs))), bias.numel())
+        finally:
+            handle.remove()
+        if output is None or not output.requires_grad:
+            return None
+        signs = torch.randint(2, output.shape[-1:], generator=torch.Generator().manual_seed(SEED)).to(output) * 2 - 1
+        gradients = torch.autograd.grad((output * signs).sum(), (bias, beside), allow_unused=True)
+    rows = output.numel() / output.shape[-1]
+    first, second = (0.0 if one is None else float((one * signs).mean()) / rows for one in gradients)
+    return first, second
+
+
 def _output(outputs: list[Tensor], classes: int) -> Tensor | None:
     return next((x for x in outputs if x.is_floating_point() and x.shape[-1:] == (classes,)), None)

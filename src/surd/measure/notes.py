@@ -237,6 +237,7 @@ class Notes:
         if len(nodes) != 2 or nodes[0][0] is nodes[1][0]:
             return False
         (older, carried), (newer, branch) = sorted(nodes, key=lambda pair: pair[0]._sequence_nr())
+        factor = 1.0
         if not comes_from(newer, older) and (again := self._normed_again(nodes)) is not None:
             (older, carried), (newer, branch) = again
         elif not comes_from(newer, older):
@@ -247,9 +248,12 @@ class Notes:
             if not told or told[0][0] is None:
                 return False
             older, carried, newer, branch = told[0]
+            if carried.grad_fn is not None and _multiplied(newer) is None:
+                factor = _number(carried.grad_fn, older)
         here = self.names.here()
         assert older is not None, "both sides are in the graph"
-        self.residuals.append(Residual(where=here, carried=older, value=carried.detach(), branch=newer))
+        residual = Residual(where=here, carried=older, value=carried.detach(), branch=newer, factor=factor)
+        self.residuals.append(residual)
         self._size(Role.BRANCH, branch, Where(path=self._makers.get(newer, here.path), file=here.file, line=here.line))
         return True
 
@@ -348,6 +352,20 @@ def _multiplied(node: Node) -> Node | None:
         found = found or source.name().startswith(("Mul", "Div"))
         source = behind[0]
     return source if found else None
+
+
+def _number(node: Node, source: Node) -> float:
+    """What multiplications by numbers between the two come to; 1 where something else multiplies, as masks do."""
+    product = 1.0
+    while node is not source:
+        if node.name().startswith(("Mul", "Div")):
+            kept = getattr(node, "_saved_other", None)
+            kept = kept if isinstance(kept, Tensor) else getattr(node, "_saved_self", None)
+            if not isinstance(kept, Tensor) or kept.numel() != 1:
+                return 1.0
+            product *= float(kept) if node.name().startswith("Mul") else 1 / float(kept)
+        node = parents(node)[0]
+    return product
 
 
 def _multiplied_back(node: Node) -> Iterator[Node]:

@@ -50,7 +50,8 @@ def read_padding(model: nn.Module, inputs: Inputs, plain: tuple[Tensor, ...], pa
     is what it returns without padding.
     """
     named = named_arguments(model, inputs)
-    content = next((name for name, x in named.items() if holds_positions(name, x)), None)
+    # Masks without a decoder in their name are the source's, which may be sound or pixels.
+    content = next((name for name, x in named.items() if holds_positions(name, x) and "decoder" not in name), None)
     if content is None:
         raise SurdError("no argument is a batch of tokens or of vectors: nothing can be padded")
     x = named[content]
@@ -71,7 +72,7 @@ def read_padding(model: nn.Module, inputs: Inputs, plain: tuple[Tensor, ...], pa
             break  # it was understood, and hides too little: a lower number in its place would only mend it
     if leaking is None:
         raise SurdError(NO_MASK)
-    return leaking if any(one.hidden is not None for one in leaking.scores) else _heeded(model, leaking)
+    return leaking if any(by_row(one, rows) for one in leaking.scores) else _heeded(model, leaking)
 
 
 def _asked(model: nn.Module, named: dict[str, Any], content: str, plain: tuple[Tensor, ...]) -> Tensor | None:
@@ -89,9 +90,7 @@ def _asked(model: nn.Module, named: dict[str, Any], content: str, plain: tuple[T
     return None
 
 
-def _seen(
-    model: nn.Module, told: Told, asked: Tensor | None, x: Tensor, plain: tuple[Tensor, ...]
-) -> Padded | None:
+def _seen(model: nn.Module, told: Told, asked: Tensor | None, x: Tensor, plain: tuple[Tensor, ...]) -> Padded | None:
     """With padding on the side where it leaks, if it does; None where the forward does not take it that way."""
     right: Padded | None = None
     for pads in _sides(x, told.padding):
@@ -225,6 +224,14 @@ def _hides_just(one: Scored, pads: Bool[Tensor, "batch length"]) -> bool:
     row = int(pads.any(1).int().argmax())
     elsewhere = torch.cat([seen[:row], seen[row + 1 :]]).any(1)
     return bool(elsewhere[:, pads[row]].any()) and bool(seen[row].any(0)[~pads[row]].all())
+
+
+def by_row(one: Scored, rows: int) -> bool:
+    """Whether a mask hides other keys in one row of the batch than in another, as one of padding does."""
+    if one.hidden is None or one.hidden.numel() % rows:
+        return False
+    each = one.hidden.reshape(rows, -1)
+    return bool((each != each[:1]).any())
 
 
 def at_padding(one: Scored, pads: Bool[Tensor, "batch length"]) -> Tensor | None:

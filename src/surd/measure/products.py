@@ -44,7 +44,13 @@ def in_pairs(equation: str, operands: Sequence[Tensor]) -> Iterator[tuple[str, i
     """
     inputs, arrow, output = equation.replace(" ", "").partition("->")
     sides = inputs.split(",")
-    if not arrow or "." in equation or len(sides) != len(operands) or len(sides) < 3 or not set(sides[0]) & set(sides[1]):
+    if (
+        not arrow
+        or "." in equation
+        or len(sides) != len(operands)
+        or len(sides) < 3
+        or not set(sides[0]) & set(sides[1])
+    ):
         return
     made = sides[0]
     for number, side in enumerate(sides[1:], 1):

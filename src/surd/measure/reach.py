@@ -45,7 +45,8 @@ def _sources(notes: Notes) -> list[tuple[Place, str, int, bool, bool]]:
     """Place, name, positions in a row, whether positions come before rows, whether it is numbers."""
     found = []
     for lookup in notes.lookups:
-        positions = length(notes, lookup) if lookup.token else None
+        pairs = lookup.ids.dim() > 2 and lookup.ids.shape[2:].numel() > 1  # of positions, as biases on scores have
+        positions = length(notes, lookup) if lookup.token and not pairs else None
         if positions is not None:
             name = notes.names.parameter(lookup.table, lookup.where.path)
             found.append((lookup.place, name, positions, lookup.turned, False))

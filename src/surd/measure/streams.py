@@ -25,6 +25,10 @@ class Carried:
     """That norm reads a sum which the same module made: it stands behind a branch, as in post-norm."""
     pre: bool
     """The branch begins with a norm of its own of what is carried."""
+    factor: float
+    """By which number what is carried is multiplied, and the branch is not."""
+    replaced: str
+    """The norm whose branch took the place of the stream before this connection, instead of being added to it."""
 
 
 def read_carried(notes: Notes) -> list[Carried]:
@@ -50,8 +54,33 @@ def _carried(notes: Notes, residual: Residual) -> Carried:
     where = residual.where
     pre = not same & met.keys() and any(node in notes.norms for node in met)
     return Carried(
-        path=where.path, file=where.file, line=where.line, error=error, normed=normed, within=within, pre=pre
+        path=where.path,
+        file=where.file,
+        line=where.line,
+        error=error,
+        normed=normed,
+        within=within,
+        pre=pre,
+        factor=residual.factor,
+        replaced=_replaced(notes, residual),
     )
+
+
+def _replaced(notes: Notes, residual: Residual) -> str:
+    """Where layers behind a norm of the last sum make what is carried, with no sum around them: the norm's path.
+
+    The norm stands in the module of either sum; what a stack has between its stages is of neither.
+    """
+    sums = {node: _nowhere(notes) for node in notes.sums}
+    begins = {lookup.place.node: lookup.place for lookup in notes.lookups}
+    met, passed = walk_back([residual.carried], {**sums, **begins, **notes.inputs, **notes.norms})
+    if len(met) != 1 or residual.carried in notes.norms or not any(node in notes.projections for node in passed):
+        return ""
+    where, read = notes.normed.get(next(iter(met)), (residual.where, None))
+    before = None if read is None or read.place is None else notes.sums.get(read.place.node)
+    if read is None or before is None or read.shape != residual.value.shape:
+        return ""
+    return where.path if any(_inside(where.path, one) for one in (before.path, residual.where.path)) else ""
 
 
 def _same_norms(notes: Notes, carried: Node) -> set[Node]:

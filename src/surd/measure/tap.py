@@ -101,7 +101,12 @@ class Tap(TorchFunctionMode):
             # It is one call to a tap. Told that nobody listens, it goes on to its inner calls, where we do.
             with opened(), self:
                 return func(*args, **kwargs)
-        if name == "einsum" and len(args) > 3 and isinstance(args[0], str) and (pairs := [*in_pairs(args[0], args[1:])]):
+        if (
+            name == "einsum"
+            and len(args) > 3
+            and isinstance(args[0], str)
+            and (pairs := [*in_pairs(args[0], args[1:])])
+        ):
             with self:  # it contracts two at a time itself
                 made = args[1]
                 for equation, number in pairs:

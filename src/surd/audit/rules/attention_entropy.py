@@ -40,10 +40,13 @@ def _uniform(evidence: Evidence, site: Attention) -> Iterator[Finding]:
     assert site.softmax is not None
     healthy = threshold(NAME, "beside_values")
     value = evidence.size(site.name.replace(f"{Role.SCORE}", f"{Role.VALUE}"))
-    if not value or not site.factor or site.qk_norm:
+    if evidence.trained:  # whatever it began as: by now it would have learned to tell keys apart
+        flat = [head for head, std in enumerate(site.softmax.std) if std < healthy.low]
+    elif not value or not site.factor or site.qk_norm:
         return
-    usual = abs(site.factor) * site.d_k**0.5 * value**2
-    flat = [head for head, std in enumerate(site.softmax.std) if 0 < std < healthy.low * min(usual, 1.0)]
+    else:
+        usual = abs(site.factor) * site.d_k**0.5 * value**2
+        flat = [head for head, std in enumerate(site.softmax.std) if 0 < std < healthy.low * min(usual, 1.0)]
     if flat:
         std = max(site.softmax.std[head] for head in flat)
         yield _finding(
@@ -53,7 +56,9 @@ def _uniform(evidence: Evidence, site: Attention) -> Iterator[Finding]:
             range=(None, 1.0),
             message=f"{len(flat)} of {len(site.softmax.std)} heads weigh all keys alike to the last digit: H/ln n = 1 "
             f"with logits of a standard deviation of {std:.2g}, expected about 1",
-            mend="draw query and key with the standard deviation of the other matrices: what either learns from is the "
+            mend="let these heads go, or draw their queries and keys anew: a head of zeros has no gradient to either"
+            if evidence.trained
+            else "draw query and key with the standard deviation of the other matrices: what either learns from is the "
             "size of the other",
             source=healthy.source,
         )

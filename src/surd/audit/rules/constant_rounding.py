@@ -32,6 +32,10 @@ def _rounded(evidence: Evidence, table: Embedding) -> Iterator[Finding]:
     exact = stated.value if stated else table.width**0.5
     off = table.multiplier / exact - 1
     healthy = threshold(NAME, "rounding")
+    kept = evidence.declared.embedding_rounded
+    narrow = float(torch.tensor(exact, dtype=evidence.dtype))
+    if abs(narrow / exact - 1) > healthy.high and healthy.holds(abs(off)) and (kept is not None or stated is None):
+        yield _unrounded(evidence, table, exact, narrow)
     if abs(off) > CLOSE or healthy.holds(abs(off)):
         return
     own = float(torch.tensor(exact, dtype=evidence.dtype))
@@ -51,6 +55,29 @@ def _rounded(evidence: Evidence, table: Embedding) -> Iterator[Finding]:
         "rounding to 8 significant bits makes it",
         mend=f"multiply by {exact:.6g} in the type in which the reference kept it: a number that was rounded in its "
         "training stays rounded, and one that was not stays in fp32",
+        file=table.site.file,
+        line=table.site.line,
+    )
+
+
+def _unrounded(evidence: Evidence, table: Embedding, exact: float, narrow: float) -> Finding:
+    """A factor in full beside rows of 16 bits, where a reference in that type multiplies by the rounded one."""
+    assert table.multiplier is not None
+    healthy, kept = threshold(NAME, "rounding"), evidence.declared.embedding_rounded
+    stored, off = str(evidence.dtype).removeprefix("torch."), table.multiplier / narrow - 1
+    source = kept.by if kept else f"arithmetic: √{table.width} in {stored}"
+    told = f"{kept.by} has" if kept else f"a reference that keeps √{table.width} in {stored} has"
+    return Finding(
+        severity=Severity.WARNING if kept else Severity.NOTE,
+        site=table.site.name,
+        quantity="f / reference - 1",
+        measured=off,
+        expected=0.0,
+        low=-healthy.high,
+        high=healthy.high,
+        source=source,
+        message=f"rows of {stored} are multiplied by {exact:.6g}, and {told} {narrow:.6g}: {off:+.3%}",
+        mend=f"convert the factor to {stored} before it multiplies, if the weights come from such a training",
         file=table.site.file,
         line=table.site.line,
     )

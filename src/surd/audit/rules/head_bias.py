@@ -9,14 +9,20 @@ from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Unobserved
 from surd.audit.rule import Models, Needs, Rule
 from surd.audit.thresholds import threshold
-from surd.measure.derivative import added_factors
+from surd.measure.derivative import added_factors, beside_output
 from surd.measure.twice import are_probabilities
 
 NAME = "head-bias"
 
 
 def look(evidence: Evidence) -> Iterator[Finding]:
-    head = evidence.head
+    try:
+        head = evidence.head
+    except Unobserved:
+        if not (layers := _classifiers(evidence)):
+            raise
+        yield from _of_classes(evidence, layers)
+        return
     biases = _biases(evidence)
     if not biases:
         raise Unobserved("the head has no bias")
@@ -47,6 +53,42 @@ def look(evidence: Evidence) -> Iterator[Finding]:
             file=head.site.file,
             line=head.site.line,
         )
+
+
+def _classifiers(evidence: Evidence) -> list[str]:
+    """Layers that make as many numbers as the model returns, which nothing else in it has."""
+    numbers = [x for x in evidence.outputs if x.is_floating_point() and x.dim() > 1]
+    classes = numbers[0].shape[-1] if numbers else 0
+    parameters = [x for x in evidence.module.parameters() if classes in x.shape]
+    return [
+        path
+        for path, layer in evidence.module.named_modules()
+        if isinstance(layer, nn.Linear)
+        and layer.out_features == classes
+        and isinstance(layer.bias, nn.Parameter)
+        and all(any(x is own for own in (layer.weight, layer.bias)) for x in parameters)
+        and layer.weight.dtype in (torch.float32, torch.float64)
+    ]
+
+
+def _of_classes(evidence: Evidence, layers: list[str]) -> Iterator[Finding]:
+    """What is done to all that the layer returns is done to its bias too, once."""
+    for path in layers:
+        factors = beside_output(evidence.module, evidence.inputs, path)
+        if factors is None or not factors[1]:
+            raise Unobserved("the last layer was not called as a module")
+        ratio = factors[0] / factors[1]
+        if not threshold(NAME, "derivative").holds(ratio):
+            yield Finding(
+                severity=Severity.FAULT,
+                site=f"{path}.bias",
+                quantity="derivative of the logits with respect to their bias",
+                measured=ratio,
+                expected=1.0,
+                source="definition: logits = head · hidden + bias",
+                message=f"{path}.bias reaches the logits {ratio:.3g} times",
+                mend="add the bias once: in the head, or behind it",
+            )
 
 
 def _biases(evidence: Evidence) -> list[str]:

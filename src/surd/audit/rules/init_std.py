@@ -72,7 +72,8 @@ def _suspects(evidence: Evidence, matrices: Sequence[Drawn]) -> list[Suspect]:
 
 def _depth(evidence: Evidence, matrices: Sequence[Drawn]) -> Iterator[Suspect]:
     """Outputs of branches, where the model is known to draw them 1/√(branches) times as large as the rest."""
-    said = evidence.declared.depth_scaled
+    said, within = evidence.declared.depth_scaled, evidence.declared.depth_scaled_in
+    matrices = [one for one in matrices if one.use.name.startswith(within)]
     ends = [one for one in matrices if one.use.part in (Part.OUT, Part.OUTER)]
     rest = [one.std for one in matrices if one.use.part not in (Part.OUT, Part.OUTER)]
     blocks = {one.use.name for one in ends if one.use.part is Part.OUT and not (one.attention and one.attention.cross)}

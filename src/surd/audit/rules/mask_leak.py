@@ -10,7 +10,7 @@ from surd.audit.rule import Models, Needs, Rule
 from surd.audit.rules.causality import unmasked
 from surd.audit.thresholds import threshold
 from surd.measure.masked import Scored
-from surd.measure.padded import Padded, at_padding
+from surd.measure.padded import Padded, at_padding, by_row
 
 NAME = "mask-leak"
 MEND = "scores.masked_fill(hidden, -inf) before the softmax, or torch.finfo(scores.dtype).min / 2, never a small number"
@@ -47,7 +47,7 @@ def _by_content(padded: Padded, elsewhere: frozenset[str]) -> Iterator[Finding]:
     """Of padding, where what it holds reaches outputs at real positions; what lacks a causal mask is told elsewhere."""
     if padded.change is None or threshold(NAME, "change").holds(padded.change):
         return
-    masked = any(one.hidden is not None for one in padded.scores)
+    masked = any(by_row(one, len(padded.pads)) for one in padded.scores)
     if not masked and padded.heeded:
         return  # no mask reaches the scores: it may be meant for something else
     for one, where in _of_the_source(padded):

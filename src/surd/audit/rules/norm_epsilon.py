@@ -18,11 +18,16 @@ from surd.measure.sites import Role
 NAME = "norm-epsilon"
 BA = "Ba et al. 2016 (arXiv 1607.06450), equation 3: √ of the population variance, epsilon under the root"
 ZHANG = "Zhang & Sennrich 2019 (arXiv 1910.07467), equation 4: √ of the mean square, epsilon under the root"
+HALF = "IEEE 754 binary16: the smallest number above 0 is 6e-8 (pytorch/pytorch#41527)"
 SAME = 1e-3
 """Relative difference of two constants that are one, rounded."""
 FIRST = 1e30
 GRAVE = 0.1
 """Of the size of what a norm returns: beyond it the norm does not do what it is for."""
+SMALLEST = 2.0**-25
+"""What float16 rounds to 0: half of its smallest number."""
+FELT = 1e-3
+"""Of that size too: below it nobody can tell two constants apart."""
 
 
 def look(evidence: Evidence) -> Iterator[Finding]:
@@ -31,6 +36,8 @@ def look(evidence: Evidence) -> Iterator[Finding]:
         raise Unobserved("no norm was seen that makes rows of rms 1")
     yield from _declared(evidence, norms)
     yield from as_one((_vanished(norm) for norm in norms if not norm.safe), grave=lambda one: 0.0)
+    halves = [norm for norm in norms if norm.safe and 0 < norm.epsilon < SMALLEST and evidence.dtype is torch.float16]
+    yield from as_one(map(_wide, halves), grave=lambda one: 0.0)
     outside = [norm for norm in norms if norm.outside and norm.epsilon and not norm.floor]
     yield from as_one(map(_outside, outside), grave=_distance)
     yield from as_one((_unbiased(norm) for norm in norms if norm.unbiased), grave=_distance)
@@ -97,7 +104,7 @@ def _differs(norm: Norm, declared: float, by: str) -> Finding:
     is_, ought = _under(norm, norm.epsilon), _under(norm, declared)
     return _at(
         norm,
-        severity=_severity(is_ / ought if ought else 1.0, Severity.WARNING),
+        severity=_of_another(is_ / ought if ought else 1.0),
         quantity="epsilon beside the variance",
         measured=norm.epsilon,
         expected=declared,
@@ -109,15 +116,16 @@ def _differs(norm: Norm, declared: float, by: str) -> Finding:
 
 
 def _uneven(norm: Norm, usual: float, count: int) -> Finding:
+    is_, ought = _under(norm, norm.epsilon), _under(norm, usual)
     return _at(
         norm,
-        severity=Severity.WARNING,
+        severity=Severity.NOTE if abs(is_ - ought) <= FELT * ought else Severity.WARNING,
         quantity="different epsilons of norms of one kind in one stack",
         measured=count,
         expected=1,
         source="one model, one epsilon: NVIDIA-NeMo/Megatron-Bridge#5712",
         message=f"this norm adds {norm.epsilon:g} to its variance, others of its kind and stack {usual:g}: one of them "
-        f"has a default where the other has the model's own",
+        f"has a default where the other has the model's own; rows come out with rms {is_:.4g} instead of {ought:.4g}",
         mend=f"hand one constant to all of them: eps={usual:g}",
     )
 
@@ -133,9 +141,25 @@ def _vanished(norm: Norm) -> Finding:
         measured=0.0,
         expected=norm.epsilon or float(torch.finfo(norm.dtype).tiny),
         low=float(torch.finfo(torch.float16).smallest_normal) if norm.dtype is torch.float16 else None,
-        source="IEEE 754 binary16: the smallest number above 0 is 6e-8 (pytorch/pytorch#41527)",
+        source=HALF,
         message=f"{what}: a row of zeros, as padding has, becomes 0/0, which is NaN",
         mend="compute the norm in float32, or take eps ≥ 1e-6",
+    )
+
+
+def _wide(norm: Norm) -> Finding:
+    """This kernel adds it in float32, others did not: without NaN here, it is a note."""
+    return _at(
+        norm,
+        severity=Severity.NOTE,
+        quantity="epsilon in the type of the variance",
+        measured=0.0,
+        expected=norm.epsilon,
+        low=float(torch.finfo(torch.float16).smallest_normal),
+        source=HALF,
+        message=f"an epsilon of {norm.epsilon:g} is 0 in float16, the type of the model: here the norm adds it in "
+        "float32, and a row of zeros stays finite; a kernel that adds it in float16 makes NaN of it",
+        mend="take eps ≥ 1e-6 where the model is to run in float16",
     )
 
 
@@ -179,10 +203,15 @@ def _severity(ratio: float, least: Severity) -> Severity:
     return Severity.FAULT if abs(ratio - 1) > GRAVE else Severity.WARNING
 
 
+def _of_another(ratio: float) -> Severity:
+    """Of a constant that is not the declared one: that the numbers differ is a note, that rows do is more."""
+    return _severity(ratio, Severity.NOTE if abs(ratio - 1) <= FELT else Severity.WARNING)
+
+
 def _large(norm: Norm) -> Finding:
-    """Of published constants a variance that is small is the cause: that is a note."""
+    """Gains make up for some of it. Of published constants a variance that is small is the cause: that is a note."""
     healthy = threshold(NAME, "share")
-    lost = not threshold(NAME, "usual").holds(norm.epsilon) and norm.size < 1 - GRAVE
+    lost = not threshold(NAME, "usual").holds(norm.epsilon) and not threshold(NAME, "left").holds(norm.size)
     return _at(
         norm,
         severity=Severity.WARNING if lost else Severity.NOTE,

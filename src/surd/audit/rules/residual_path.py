@@ -1,4 +1,4 @@
-"""A pre-norm block carries the norm of the stream past a branch, not the stream: there is no identity path."""
+"""A pre-norm block carries a norm or a part of the stream past a branch, or nothing: there is no identity path."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,6 +8,8 @@ from surd.audit.rule import Models, Needs, Rule
 from surd.measure.streams import Carried
 
 NAME = "residual-path"
+EXACT = 0.01
+"""Of a factor that is 1, up to rounding."""
 MOST_BRANCHES = 4
 """Of one block; a module with more of them runs several blocks itself."""
 
@@ -20,6 +22,13 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
         yield Skipped(reason="no residual connection was seen")
     found = [_finding(path, one) for path, block in blocks.items() for one in _broken(path, block)]
     yield from as_one(found, grave=lambda finding: float(finding.measured))
+    everything = [one for block in blocks.values() for one in block]
+    # Factors above 1 stand before norms of the sum, as in DeepNorm, which keep the stream at one size.
+    shrunk = [one for one in everything if one.pre and abs(one.factor) < 1 - EXACT]
+    yield from as_one(map(_multiplied, shrunk), grave=lambda finding: float(finding.measured))
+    missing = [one for one in everything if one.replaced]
+    if len(missing) > 1 or any(part.isdigit() for one in missing for part in one.path.split(".")):
+        yield from as_one(map(_missing, missing), grave=lambda finding: 0.0)
 
 
 def _finding(path: str, one: Carried) -> Finding:
@@ -39,6 +48,38 @@ def _finding(path: str, one: Carried) -> Finding:
     )
 
 
+def _multiplied(one: Carried) -> Finding:
+    return Finding(
+        severity=Severity.FAULT,
+        site=f"{one.path}:stream",
+        quantity="‖carried - stream‖ / ‖stream‖ past a branch",
+        measured=abs(one.factor - 1),
+        expected=0.0,
+        source="He et al. 2016 (arXiv 1603.05027), section 3.1: factors on the path multiply over all layers",
+        message=f"the stream is multiplied by {one.factor:.3g} past a branch of {one.path or 'the model'}, and the "
+        f"branch is not: n branches leave {one.factor:.3g}ⁿ of it and of its gradient",
+        mend="add the branch to the stream as it is, x = x + f(norm(x)); what is to begin small is the branch",
+        file=one.file,
+        line=one.line,
+    )
+
+
+def _missing(one: Carried) -> Finding:
+    return Finding(
+        severity=Severity.FAULT,
+        site=f"{one.replaced}:norm",
+        quantity="‖block(x) - x‖ / ‖x‖ with its branches at zero",
+        measured=1.0,
+        expected=0.0,
+        source="He et al. 2016 (arXiv 1603.05027): an identity path through all blocks",
+        message=f"what the layers behind {one.replaced} make takes the place of the stream, and is not added to it: "
+        "with that branch at zero nothing is left (1, expected 0), though other branches are added",
+        mend="add this branch too: x = x + f(norm(x)), not x = f(norm(x))",
+        file=one.file,
+        line=one.line,
+    )
+
+
 def _broken(path: str, block: Sequence[Carried]) -> list[Carried]:
     """Connections of a pre-norm block that carry a norm; in a post-norm block all but the first one do.
 
@@ -53,12 +94,13 @@ def _broken(path: str, block: Sequence[Carried]) -> list[Carried]:
 
 RULE = Rule(
     name=NAME,
-    what="A pre-norm block carries the norm of the stream past a branch, not the stream: there is no identity path.",
+    what="A pre-norm block carries a norm or a part of the stream past a branch, or nothing: there is no identity path.",
     why="x + f(norm(x)) is the identity where f is 0, so the gradient reaches every block undiminished and the stream "
     "grows with depth. norm(x) + f(norm(x)) is a norm there: the stream is cut back to size 1 in each block, earlier "
-    "blocks fade, and the warm-up that pre-norm does without is needed again.",
+    "blocks fade, and the warm-up that pre-norm does without is needed again. So it is with c · x + f(norm(x)), cⁿ "
+    "after n branches, and f(norm(x)) alone.",
     when="In deep pre-norm models. Post-norm, norm(x + f(x)), has a norm on its path by design, and is not told; nor "
-    "are parallel branches, norms behind a branch, or norms on both sides of it.",
+    "are parallel branches, norms behind a branch, norms on both sides of it, or factors on stream and branch alike.",
     example="""
 from surd.audit.specimen import PreNormBlock, language_model
 

@@ -30,6 +30,7 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
     names = set(weights.names())
     known, top, said = tables(evidence), head(evidence), evidence.declared.ties
     yield from _lengths(weights)
+    yield from _of_the_files(evidence)
     if top is None and known:
         top = _outgrown(weights, known[-1])
     told: set[frozenset[str]] = set()
@@ -40,7 +41,7 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
             yield from _declared(evidence, second, first, by)
         elif weights.in_memory:
             yield from _elsewhere(weights, first, second, by)
-    if top is not None and known:
+    if top is not None and known and top not in evidence.subject.unwritten:
         yield from _head(evidence, known, top, told)
     elif top is None and known and not weights.in_memory:
         yield from _lost(evidence, known[-1])
@@ -50,6 +51,24 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
     if not told and (top is None or not known):
         what = "table of tokens" if not known else "head that makes logits over a table's rows"
         yield Skipped(site="table and head", reason=f"no {what} was found, and nothing is declared to be one")
+
+
+def _of_the_files(evidence: Evidence) -> Iterator[Finding]:
+    """What was never written on load, or was thrown away."""
+    if unwritten := evidence.subject.unwritten:
+        yield _finding(
+            Severity.FAULT, unwritten[0], "parameters that the files do not hold", len(unwritten), 0, "the files",
+            f"{len(unwritten)} of the parameters, {unwritten[0]} first, stand in no file and are tied to nothing that "
+            "does: they are as an initialisation draws them",
+            "write them too; or declare the tie that made the saver leave them out, so that the loader makes it again",
+        )  # fmt: skip
+    for kept, other, apart in evidence.subject.discarded:
+        yield _finding(
+            Severity.FAULT, other, "max |first − second| in the files", apart, 0.0, "one parameter has one value",
+            f"the class makes {kept} and {other} one, and the files hold both with differences up to {apart:.3g}: "
+            f"{other} was thrown away",
+            f"find out which of the two was trained, and write it as {kept} alone",
+        )  # fmt: skip
 
 
 def _head(evidence: Evidence, known: list[str], top: str, told: set[frozenset[str]]) -> Iterator[Finding]:
