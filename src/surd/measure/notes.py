@@ -248,7 +248,7 @@ class Notes:
             if not told or told[0][0] is None:
                 return False
             older, carried, newer, branch = told[0]
-            if carried.grad_fn is not None and _multiplied(newer) is None:
+            if carried.grad_fn is not None and older is not None and _multiplied(newer) is None:
                 factor = _number(carried.grad_fn, older)
         here = self.names.here()
         assert older is not None, "both sides are in the graph"

@@ -71,16 +71,17 @@ def _replaced(notes: Notes, residual: Residual) -> str:
 
     The norm stands in the module of either sum; what a stack has between its stages is of neither.
     """
-    sums = {node: _nowhere(notes) for node in notes.sums}
+    sums = {node: _nowhere(notes) for node in (*notes.sums, *notes.inputs)}
     begins = {lookup.place.node: lookup.place for lookup in notes.lookups}
-    met, passed = walk_back([residual.carried], {**sums, **begins, **notes.inputs, **notes.norms})
+    met, passed = walk_back([residual.carried], {**sums, **begins, **notes.norms})
     if len(met) != 1 or residual.carried in notes.norms or not any(node in notes.projections for node in passed):
         return ""
     where, read = notes.normed.get(next(iter(met)), (residual.where, None))
     before = None if read is None or read.place is None else notes.sums.get(read.place.node)
     if read is None or before is None or read.shape != residual.value.shape:
         return ""
-    return where.path if any(_inside(where.path, one) for one in (before.path, residual.where.path)) else ""
+    near = any(where.path == one or _inside(where.path, one) for one in (before.path, residual.where.path))
+    return (where.path or ".") if near else ""
 
 
 def _same_norms(notes: Notes, carried: Node) -> set[Node]:

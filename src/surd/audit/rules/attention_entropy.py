@@ -35,18 +35,16 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
 def _uniform(evidence: Evidence, site: Attention) -> Iterator[Finding]:
     """Logits so small that all keys weigh the same to the last digit; at zero they were set so, and learn.
 
-    Where values are as small, all of the stream is, and the logits are as large as they can be.
+    Where values are as small, all of the stream is, and the logits are as large as they can be. What is still zero
+    after training has learned nothing.
     """
     assert site.softmax is not None
-    healthy = threshold(NAME, "beside_values")
+    healthy, spread = threshold(NAME, "beside_values"), site.softmax.std
     value = evidence.size(site.name.replace(f"{Role.SCORE}", f"{Role.VALUE}"))
-    if evidence.trained:  # whatever it began as: by now it would have learned to tell keys apart
-        flat = [head for head, std in enumerate(site.softmax.std) if std < healthy.low]
-    elif not value or not site.factor or site.qk_norm:
-        return
-    else:
+    flat = [head for head, std in enumerate(spread) if std == 0 and evidence.trained]
+    if value and site.factor and not site.qk_norm:
         usual = abs(site.factor) * site.d_k**0.5 * value**2
-        flat = [head for head, std in enumerate(site.softmax.std) if 0 < std < healthy.low * min(usual, 1.0)]
+        flat += [head for head, std in enumerate(spread) if 0 < std < healthy.low * min(usual, 1.0)]
     if flat:
         std = max(site.softmax.std[head] for head in flat)
         yield _finding(

@@ -26,9 +26,15 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
     # Factors above 1 stand before norms of the sum, as in DeepNorm, which keep the stream at one size.
     shrunk = [one for one in everything if one.pre and abs(one.factor) < 1 - EXACT]
     yield from as_one(map(_multiplied, shrunk), grave=lambda finding: float(finding.measured))
-    missing = [one for one in everything if one.replaced]
-    if len(missing) > 1 or any(part.isdigit() for one in missing for part in one.path.split(".")):
-        yield from as_one(map(_missing, missing), grave=lambda finding: 0.0)
+    missing = [one for path, block in blocks.items() for one in _without(path, block)]
+    yield from as_one(map(_missing, missing), grave=lambda finding: 0.0)
+
+
+def _without(path: str, block: Sequence[Carried]) -> list[Carried]:
+    """Branches that take the place of the stream; where one module runs all layers, stages may, but not half of all."""
+    replaced = [one for one in block if one.replaced]
+    numbered = any(part.isdigit() for part in path.split("."))
+    return replaced if numbered or (len(replaced) > 1 and 2 * len(replaced) >= len(block) - 1) else []
 
 
 def _finding(path: str, one: Carried) -> Finding:
@@ -65,15 +71,16 @@ def _multiplied(one: Carried) -> Finding:
 
 
 def _missing(one: Carried) -> Finding:
+    at = one.replaced.strip(".")
     return Finding(
         severity=Severity.FAULT,
-        site=f"{one.replaced}:norm",
+        site=f"{at}:norm",
         quantity="‖block(x) - x‖ / ‖x‖ with its branches at zero",
         measured=1.0,
         expected=0.0,
         source="He et al. 2016 (arXiv 1603.05027): an identity path through all blocks",
-        message=f"what the layers behind {one.replaced} make takes the place of the stream, and is not added to it: "
-        "with that branch at zero nothing is left (1, expected 0), though other branches are added",
+        message=f"what the layers behind a norm, {at or 'of the model'}, make takes the place of the stream, and is "
+        "not added to it: with that branch at zero nothing is left (1, expected 0), though other branches are added",
         mend="add this branch too: x = x + f(norm(x)), not x = f(norm(x))",
         file=one.file,
         line=one.line,
@@ -94,7 +101,7 @@ def _broken(path: str, block: Sequence[Carried]) -> list[Carried]:
 
 RULE = Rule(
     name=NAME,
-    what="A pre-norm block carries a norm or a part of the stream past a branch, or nothing: there is no identity path.",
+    what="A pre-norm block carries a norm or a part of the stream past a branch, or nothing: no identity path is left.",
     why="x + f(norm(x)) is the identity where f is 0, so the gradient reaches every block undiminished and the stream "
     "grows with depth. norm(x) + f(norm(x)) is a norm there: the stream is cut back to size 1 in each block, earlier "
     "blocks fade, and the warm-up that pre-norm does without is needed again. So it is with c · x + f(norm(x)), cⁿ "
