@@ -6,7 +6,6 @@ from surd.models.language import Language
 from surd.models.model import Model
 from surd.nn.norm import LayerNorm, RMSNorm
 from surd.nn.scale import Learned, LogLength
-from surd.nn.special import PAD
 from surd.nn.tying import Tying
 
 
@@ -27,7 +26,6 @@ def declared(model: Model) -> Declared:
         tied=Stated(tied, "recipe: model.tying"),
         ties=Stated(_ties(model), "recipe: model.tying") if tied else None,
         epsilon=_epsilon(a),
-        padding=Stated(PAD, "every vocabulary of surd"),
         vocabulary=Stated(model.vocabularies[0], "the tokenizer") if len(set(model.vocabularies)) == 1 else None,
         causal=Stated(True, "the model's code"),
         parameters=Stated(model.parameter_counts()[0], "what `surd info` counts"),
