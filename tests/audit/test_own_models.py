@@ -41,7 +41,7 @@ DECLARED = {
     "multiplier=fixed": "embedding-scale",
 }
 """Choices that deviate from the paper, which the recipe states."""
-FAULTY = {"init=torch": "tied-init-std", "scale=none": "attention-entropy"}
+FAULTY = {"init=torch": "tied-init-std"}
 """Choices with a measured harm, offered as the comparisons that they are: tables of standard deviation 1 that are heads
 too, as torch draws them; and scores without a factor, which leave a row few keys before any training."""
 

@@ -27,6 +27,8 @@ AT_ONCE = 2**21
 """Numbers that are read together."""
 OFF_LINE = 20.0
 """How many times the usual distance from the line is that of another class of targets."""
+CLEAR = 0.5
+"""Share of the variance of p that must be left for a line without them."""
 FEWEST = 4
 """Classes from which a line can be told from a gradient."""
 
@@ -137,12 +139,15 @@ def _line(
     slope = (apart_p * apart_g).sum(-1) / apart_p.square().sum(-1).clamp(min=1e-30)
     rest = apart_g - slope[:, None] * apart_p
     left = rest.square().sum()
-    # Once more without the few classes that no target may have, such as padding, which lie off the line of all others.
-    others = others * (rest.abs() <= OFF_LINE * rest.abs().median(-1, keepdim=True).values)
-    count = others.sum(-1, keepdim=True).clamp(min=1)
-    mean_p, mean_g = (p * others).sum(-1, keepdim=True) / count, (gradient * others).sum(-1, keepdim=True) / count
-    fit_p, fit_g = (p - mean_p) * others, (gradient - mean_g) * others
-    slope = (fit_p * fit_g).sum(-1) / fit_p.square().sum(-1).clamp(min=1e-30)
+    # Once more without the few classes that no target may have, such as padding, which lie off the line of all others;
+    # unless these few are all that has probability.
+    near = others * (rest.abs() <= OFF_LINE * rest.abs().median(-1, keepdim=True).values)
+    count = near.sum(-1, keepdim=True).clamp(min=1)
+    near_p, near_g = (p * near).sum(-1, keepdim=True) / count, (gradient * near).sum(-1, keepdim=True) / count
+    fit_p, fit_g = (p - near_p) * near, (gradient - near_g) * near
+    clear = fit_p.square().sum(-1) > CLEAR * apart_p.square().sum(-1)
+    slope = torch.where(clear, (fit_p * fit_g).sum(-1) / fit_p.square().sum(-1).clamp(min=1e-30), slope)
+    mean_p, mean_g = (torch.where(clear[:, None], *pair) for pair in ((near_p, mean_p), (near_g, mean_g)))
     intercept = mean_g[:, 0] - slope * mean_p[:, 0]
     line = slope[:, None] * p.gather(-1, target) + intercept[:, None]
     return slope, (line - gradient.gather(-1, target))[:, 0], left, apart_g.square().sum()

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -42,7 +43,8 @@ class Softmaxes(TorchFunctionMode):
         if name in (*SOFTMAXES, *LOSSES):
             given = args[0] if args else kwargs.get("input")
             if isinstance(given, Tensor) and given.is_floating_point() and given.dim():
-                self._hear(name, given.detach(), _axis(name, given, args, kwargs))
+                with torch._C.DisableTorchFunction():  # other listeners hear the model alone
+                    self._hear(name, given.detach(), _axis(name, given, args, kwargs))
         return func(*args, **kwargs)
 
     def _hear(self, name: str, given: Tensor, axis: int) -> None:
