@@ -42,8 +42,8 @@ DECLARED = {
 }
 """Choices that deviate from the paper, which the recipe states."""
 FAULTY = {"init=torch": "tied-init-std"}
-"""Choices with a measured harm, offered as the comparisons that they are: tables of standard deviation 1 that are heads
-too, as torch draws them; and scores without a factor, which leave a row few keys before any training."""
+"""A choice with a measured harm, offered as the comparison that it is: tables of standard deviation 1 that are heads too,
+as torch draws them."""
 
 
 def report(settings: Architecture, size: int, language: bool = False) -> Report:
