@@ -42,8 +42,8 @@ DECLARED = {
 }
 """Choices that deviate from the paper, which the recipe states."""
 FAULTY = {"init=torch": "tied-init-std"}
-"""A choice with a measured harm, offered as the comparison that it is: tables of standard deviation 1 that are heads too,
-as torch draws them."""
+"""A choice with a measured harm, offered as the comparison that it is: tables of standard deviation 1, as torch draws
+them, that are heads too."""
 
 
 def report(settings: Architecture, size: int, language: bool = False) -> Report:
