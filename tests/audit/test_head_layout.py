@@ -282,6 +282,20 @@ def test_queries_keys_and_values_that_are_one_tensor_are_not_judged():
     assert "one tensor" in report.skipped[0].reason
 
 
+def test_parts_of_one_packed_projection_are_judged():
+    class Packed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.packed, self.out = nn.Linear(D_MODEL, 3 * D_MODEL), nn.Linear(D_MODEL, D_MODEL)
+
+        def forward(self, x: Tensor) -> Tensor:
+            parts = self.packed(x).unflatten(-1, (3, HEADS, D_K)).permute(2, 0, 3, 1, 4)
+            query, key, value = parts.unbind(0)
+            return self.out(merge(F.scaled_dot_product_attention(query, key, value)))
+
+    assert silent(Language(Packed()), "head-layout").skipped == ()
+
+
 class CutBehind(Attention):
     """Weights of the future are set to zero behind the softmax; or, made to add up again, that is all right."""
 

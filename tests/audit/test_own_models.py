@@ -38,6 +38,7 @@ DECLARED = {
     "scale=inverse": "attention-scale",
     "scale=fixed": "attention-scale",
     "scale=log_length": "attention-scale",
+    "scale=none": "attention-scale",
     "multiplier=fixed": "embedding-scale",
 }
 """Choices that deviate from the paper, which the recipe states."""

@@ -112,7 +112,7 @@ def _layout(
     query, key, value, d_k = operands
     if mix is None or mix.place is None or query.place is None or key.place is None:
         return Layout(site=site, reason="what the weights mix was not seen")
-    if value is not None and value.place is not None and value.place.node in (query.place.node, key.place.node):
+    if value is not None and value.place is not None and value.place.edge in (query.place.edge, key.place.edge):
         return Layout(site=site, reason=ONE)
     last = torch.zeros(mix.shape, dtype=mix.place.dtype, device=mix.place.device)
     last.view(-1)[-1] = 1
