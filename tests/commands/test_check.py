@@ -43,7 +43,7 @@ def number():
 @pytest.fixture(autouse=True)
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder at work with a module of the user's."""
-    (tmp_path / "net.py").write_text(FACTORY)
+    (tmp_path / "own_net.py").write_text(FACTORY)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "net", raising=False)
     transformers.logging.set_verbosity_error()
@@ -59,11 +59,11 @@ def folder(work: Path) -> Path:
 
 
 def test_a_right_model_ends_with_0_and_a_wrong_one_with_1(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "net:right"]) == 0
+    assert main(["check", "own_net:right"]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("LanguageModel: no faults, no warnings\n")
     assert "a word of my own" not in out and "a word of my own" in err
-    assert main(["check", "net:wrong"]) == 1
+    assert main(["check", "own_net:wrong"]) == 1
     assert capsys.readouterr().out.startswith("LanguageModel: 1 fault, no warnings\n")
 
 
@@ -76,45 +76,45 @@ def test_a_folder_with_a_configuration_alone_is_built_and_checked(
 
 
 def test_what_is_ignored_does_not_count_nor_what_follows_from_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "net:wrong", "--ignore", "attention-scale"]) == 0
-    assert main(["check", "net:wrong", "--select", "soft-cap", "--select", "head-bias"]) == 0
-    assert main(["check", "net:wrong", "--select", "attention-scale"]) == 1
+    assert main(["check", "own_net:wrong", "--ignore", "attention-scale"]) == 0
+    assert main(["check", "own_net:wrong", "--select", "soft-cap", "--select", "head-bias"]) == 0
+    assert main(["check", "own_net:wrong", "--select", "attention-scale"]) == 1
     assert "attention-scale" in capsys.readouterr().out
 
 
 def test_json_and_annotations_stand_alone_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "net:wrong", "--format", "json"]) == 1
+    assert main(["check", "own_net:wrong", "--format", "json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert [one["rule"] for one in found["findings"]][:1] == ["attention-scale"]
-    assert main(["check", "net:wrong", "--format", "github"]) == 1
+    assert main(["check", "own_net:wrong", "--format", "github"]) == 1
     first = capsys.readouterr().out.splitlines()[0]
     assert first.startswith("::error file=") and "title=attention-scale" in first
 
 
 def test_a_page_is_written_beside_the_report(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "net:right", "--html", "page.html"]) == 0
+    assert main(["check", "own_net:right", "--html", "page.html"]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("LanguageModel") and "page: page.html" in err
     assert (work / "page.html").read_text().startswith("<!doctype html>")
 
 
 def test_a_baseline_lets_known_findings_pass(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "net:wrong", "--write-baseline", "known.json"]) == 0
-    assert main(["check", "net:wrong", "--baseline", "known.json"]) == 0
+    assert main(["check", "own_net:wrong", "--write-baseline", "known.json"]) == 0
+    assert main(["check", "own_net:wrong", "--baseline", "known.json"]) == 0
     assert "1 known finding of known.json not told" in capsys.readouterr().out
     assert main(["check", str(folder), "--baseline", "known.json"]) == 2
     assert "another model" in capsys.readouterr().err
-    assert main(["check", "net:wrong", "--baseline", "none.json"]) == 2
+    assert main(["check", "own_net:wrong", "--baseline", "none.json"]) == 2
     assert "none.json" in capsys.readouterr().err
 
 
 def test_two_models_are_compared(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "net:wrong", "--against", "net:right"]) == 1
+    assert main(["check", "own_net:wrong", "--against", "own_net:right"]) == 1
     out = capsys.readouterr().out
     assert out.startswith("LanguageModel against LanguageModel: 1 fault") and "attention-scale" in out
-    assert main(["check", "net:right", "--against", "net:right"]) == 0
+    assert main(["check", "own_net:right", "--against", "own_net:right"]) == 0
     assert main(["check", str(folder), "--against", "eager"]) == 0
-    assert main(["check", "net:right", "--against", "saved"]) == 0
+    assert main(["check", "own_net:right", "--against", "saved"]) == 0
 
 
 def test_the_list_has_every_rule_with_its_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -135,16 +135,16 @@ def test_the_page_of_a_rule_is_printed(capsys: pytest.CaptureFixture[str]) -> No
         ([], "name a model"),
         (["nowhere"], "nowhere: there is no such file or folder"),
         (["gpt"], "Did you mean gpt2?"),
-        (["net:wrnog"], 'Did you mean "wrong"?'),
-        (["net:raises"], "your code raised ValueError: no such size"),
-        (["net:number"], "expected a module"),
-        (["net:right", "--select", "atention-scale"], 'unknown rule "atention-scale". Did you mean "attention-scale"?'),
-        (["net:right", "--ignore", "soft_cap"], 'Did you mean "soft-cap"?'),
+        (["own_net:wrnog"], 'Did you mean "wrong"?'),
+        (["own_net:raises"], "your code raised ValueError: no such size"),
+        (["own_net:number"], "expected a module"),
+        (["own_net:right", "--select", "atention-scale"], 'unknown rule "atention-scale". Did you mean "attention-scale"?'),
+        (["own_net:right", "--ignore", "soft_cap"], 'Did you mean "soft-cap"?'),
         (["--rule", "soft-cup"], 'Did you mean "soft-cap"?'),
-        (["net:right", "--format", "xml"], "xml"),
-        (["net:right", "--batch", "none.safetensors"], "none.safetensors: there is no such file"),
-        (["net:right", "--against", "nowhere"], "nowhere: there is no such file or folder"),
-        (["net:right", "--against", "eager", "--static"], "nothing is to be run"),
+        (["own_net:right", "--format", "xml"], "xml"),
+        (["own_net:right", "--batch", "none.safetensors"], "none.safetensors: there is no such file"),
+        (["own_net:right", "--against", "nowhere"], "nowhere: there is no such file or folder"),
+        (["own_net:right", "--against", "eager", "--static"], "nothing is to be run"),
     ],
 )
 @pytest.mark.usefixtures("folder")
@@ -157,6 +157,6 @@ def test_a_mistake_is_one_message_and_status_2(
 
 
 def test_both_unknown_names_are_told_together(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "net:right", "--select", "one", "--ignore", "two"]) == 2
+    assert main(["check", "own_net:right", "--select", "one", "--ignore", "two"]) == 2
     err = capsys.readouterr().err
     assert 'unknown rule "one"' in err and 'unknown rule "two"' in err
