@@ -45,7 +45,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder at work with a module of the user's."""
     (tmp_path / "own_net.py").write_text(FACTORY)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delitem(sys.modules, "net", raising=False)
+    monkeypatch.delitem(sys.modules, "own_net", raising=False)
     transformers.logging.set_verbosity_error()
     return tmp_path
 
@@ -138,7 +138,10 @@ def test_the_page_of_a_rule_is_printed(capsys: pytest.CaptureFixture[str]) -> No
         (["own_net:wrnog"], 'Did you mean "wrong"?'),
         (["own_net:raises"], "your code raised ValueError: no such size"),
         (["own_net:number"], "expected a module"),
-        (["own_net:right", "--select", "atention-scale"], 'unknown rule "atention-scale". Did you mean "attention-scale"?'),
+        (
+            ["own_net:right", "--select", "atention-scale"],
+            'unknown rule "atention-scale". Did you mean "attention-scale"?',
+        ),
         (["own_net:right", "--ignore", "soft_cap"], 'Did you mean "soft-cap"?'),
         (["--rule", "soft-cup"], 'Did you mean "soft-cap"?'),
         (["own_net:right", "--format", "xml"], "xml"),
