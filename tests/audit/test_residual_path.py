@@ -184,3 +184,19 @@ def test_public_models(name):
     sizes |= {"num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 96} if name == "albert" else {}
     config = transformers.AutoConfig.for_model(name, vocab_size=97, **sizes)
     silent(transformers.AutoModel.from_config(config), RULE)
+
+
+class Queries(nn.Module):
+    """A post-norm decoder that begins with learned queries instead of tokens, as for detecting objects."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Transformer(D_MODEL, 4, 1, 2, 96, batch_first=True)
+        self.queries, self.patches = nn.Parameter(torch.randn(7, D_MODEL)), nn.Linear(20, D_MODEL)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.inner(self.patches(features), self.queries.expand(len(features), -1, -1))
+
+
+def test_a_decoder_of_learned_queries():
+    silent(Queries(), RULE, inputs=(torch.randn(3, 11, 20),))

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from torch.autograd.graph import Node
 
-from surd.measure.calls import Residual
-from surd.measure.graph import Place, walk_back
+from surd.measure.calls import Residual, Seen
+from surd.measure.graph import Place, parents, walk_back
 from surd.measure.notes import Notes
 
 
@@ -48,6 +48,7 @@ def _carried(notes: Notes, residual: Residual) -> Carried:
         normed = own and _inside(where.path, residual.where.path)
         made = None if read.place is None else notes.sums.get(read.place.node)
         within = made is not None and (made.path == residual.where.path or _inside(made.path, residual.where.path))
+        within |= _joins_a_parameter(notes, read)
         if normed and read.value is not None:
             value = read.value.double()
             error = float((residual.value.double() - value).norm() / value.norm().clamp(min=1e-30))
@@ -100,6 +101,14 @@ def _same_norms(notes: Notes, carried: Node) -> set[Node]:
 def _nowhere(notes: Notes) -> Place:
     """Where a walk stops matters here, not the place: any will do."""
     return next(iter(notes.beginnings.values()))
+
+
+def _joins_a_parameter(notes: Notes, read: Seen) -> bool:
+    """Whether a norm reads a sum with something that no input reaches: learned queries, of which a decoder begins."""
+    node = None if read.place is None else read.place.node
+    if node is None or node in notes.sums or not node.name().startswith("Add"):
+        return False
+    return any(not notes.origins.of(parent) for parent in parents(node))
 
 
 def _inside(path: str, block: str) -> bool:
