@@ -480,3 +480,14 @@ def test_a_mask_of_sound_is_none_of_the_decoders_tokens():
     sizes = {"hidden_size": 48, "intermediate_size": 64, "vocab_size": 131, "decoder_start_token_id": 2}
     report = asked(transformers.MoonshineModel(transformers.MoonshineConfig(**sizes)), "mask-leak")
     assert report.findings == (), str(report)
+
+
+def test_a_loss_before_the_logits_is_no_output_of_a_row():
+    class Labelled(Language):
+        def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, labels: Tensor | None = None):
+            logits = super().forward(input_ids)
+            return {"loss": F.cross_entropy(logits.flatten(0, 1), labels.flatten()), "logits": logits}
+
+    tokens = torch.randint(97, (6, LENGTH))
+    report = asked(Labelled(Masked()), "mask-leak", "causality", inputs={"input_ids": tokens, "labels": tokens.clone()})
+    assert "causality" in report.passed
