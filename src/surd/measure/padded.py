@@ -135,8 +135,8 @@ def _padded(
                 again = _run(model, told.inputs(pads))
     except (SurdError, RuntimeError, IndexError, TypeError, ValueError):
         return None
-    outputs, again, plain = ([x for x in found if x.dim()] for found in (outputs, again, plain))  # no loss
-    if not outputs or not plain or outputs[0].shape != plain[0].shape:
+    outputs, again, before = ([x for x in found if x.dim()] for found in (outputs, again, plain))  # no loss
+    if not outputs or not before or outputs[0].shape != before[0].shape:
         return None
     real = _real(told, asked, outputs[0], pads)
     return Padded(
@@ -145,7 +145,7 @@ def _padded(
         scores=tuple(scores),
         overflows=tuple(overflows),
         change=None if real is None else _difference(outputs[0], again[0], real),
-        others=_others(model, told, pads, outputs[0], plain[0]),
+        others=_others(model, told, pads, outputs[0], before[0]),
         heeded=True,
     )
 
