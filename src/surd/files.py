@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import os
+import stat
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -89,11 +90,20 @@ def json_bytes(value: Any) -> bytes:
 
 def read_json(path: Path | str) -> Any:
     """The value of a JSON file; a missing or damaged file is a `SurdError` that names it."""
+    refuse_endless(path)
     data = read_bytes(path)
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:  # also numbers of thousands of digits, and thousands of brackets
         raise SurdError(f"{path}: damaged, not JSON ({error})") from None
+
+
+def refuse_endless(path: Path | str) -> None:
+    """A pipe, a socket or a device where a file belongs is a `SurdError`: reading it may never end."""
+    with _named(path):
+        mode = os.stat(path).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise SurdError(f"{path}: expected a file, found a pipe, a socket or a device, which may have no end")
 
 
 def read_bytes(path: Path | str) -> bytes:

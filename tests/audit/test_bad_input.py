@@ -1,6 +1,7 @@
 """What `surd check` cannot judge ends in one message that says what, where and what is right, and in status 2."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,7 +9,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from surd.api import check
 from surd.cli import main
+from surd.errors import SurdError
 
 GPT2 = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 60, "n_positions": 16}
 CONFIG = {**GPT2, "n_embd": 16, "n_layer": 1, "n_head": 2, "bos_token_id": 1, "eos_token_id": 2}
@@ -84,3 +87,12 @@ def test_rules_and_baselines(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     capsys.readouterr()
     message = told(capsys, other, "--static", "--baseline", tmp_path / "known")
     assert "a baseline of another model" in message and str(one) in message
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_what_may_have_no_end_is_not_read(tmp_path: Path, name: str) -> None:
+    if name == "model.safetensors":
+        (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(SurdError, match=f"{name}: .*a pipe"):
+        check(tmp_path)

@@ -84,11 +84,18 @@ class Rubbish:
         )
 
 
+PATIENCE = 120
+"""Seconds that a command may take."""
+
+
 def command(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess[bytes]:
     """`surd check` in a process of its own, with this surd and not another one that is installed."""
     environment = {**os.environ, "PYTHONPATH": str(Path(surd.__file__).parents[1])}
     line = [sys.executable, "-m", "surd", "check", *map(str, words)]
-    return subprocess.run(line, capture_output=True, cwd=cwd, env=environment, timeout=120)
+    try:
+        return subprocess.run(line, capture_output=True, cwd=cwd, env=environment, timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        raise AssertionError(f"no end within {PATIENCE} s") from None  # without the folder, which is another each time
 
 
 def through_the_command(seed: int, folder: Path) -> str:

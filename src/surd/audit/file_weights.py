@@ -13,6 +13,7 @@ from torch import Tensor
 
 from surd.audit.weights import Weights
 from surd.errors import SurdError
+from surd.files import refuse_endless
 
 TYPES = {
     "F64": torch.float64,
@@ -114,6 +115,7 @@ def read_header(path: Path) -> tuple[dict[str, Stored], dict[str, str]]:
 
     Whatever the header claims is held against the size of the file before anything is made room for.
     """
+    refuse_endless(path)
     try:
         size = path.stat().st_size
         with path.open("rb") as file:

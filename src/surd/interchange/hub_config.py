@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from surd.errors import Faults, SurdError, nearest
+from surd.files import refuse_endless
 from surd.interchange.installed import installed
 
 NAME = "config.json"
@@ -39,6 +40,7 @@ SIZES = ("size", "dim", "layers", "layer", "heads", "head", "width", "embd", "d_
 def read_config(folder: Path) -> dict[str, Any]:
     """What the file says, cleaned of all that could run or fetch something."""
     path = folder / NAME
+    refuse_endless(path)
     try:
         if path.stat().st_size > LONGEST:
             raise SurdError(f"{path}: {path.stat().st_size:,} bytes, where a configuration has a few thousand")
