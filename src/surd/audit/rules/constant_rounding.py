@@ -42,33 +42,29 @@ def _rounded(evidence: Evidence, table: Embedding) -> Iterator[Finding]:
     if stated is not None and abs(table.multiplier / own - 1) < healthy.high / 5:
         return  # the declared number, in the type of a model that has no other
     source = stated.by if stated else f"arithmetic: √{table.width}"
-    yield Finding(
-        severity=Severity.WARNING if stated else Severity.NOTE,
-        site=table.site.name,
-        quantity="f / reference - 1",
-        measured=off,
-        expected=0.0,
-        low=-healthy.high,
-        high=healthy.high,
-        source=source,
-        message=f"rows are multiplied by {table.multiplier:.6g} where {source} has {exact:.6g}: {off:+.3%}, as "
-        "rounding to 8 significant bits makes it",
-        mend=f"multiply by {exact:.6g} in the type in which the reference kept it: a number that was rounded in its "
-        "training stays rounded, and one that was not stays in fp32",
-        file=table.site.file,
-        line=table.site.line,
-    )
+    message = f"rows are multiplied by {table.multiplier:.6g} where {source} has {exact:.6g}: {off:+.3%}, as rounding "
+    mend = f"multiply by {exact:.6g} in the type in which the reference kept it: a number that was rounded in its "
+    mend += "training stays rounded, and one that was not stays in fp32"
+    yield _finding(table, stated is not None, off, source, f"{message}to 8 significant bits makes it", mend)
 
 
 def _unrounded(evidence: Evidence, table: Embedding, exact: float, narrow: float) -> Finding:
     """A factor in full beside rows of 16 bits, where a reference in that type multiplies by the rounded one."""
     assert table.multiplier is not None
-    healthy, kept = threshold(NAME, "rounding"), evidence.declared.embedding_rounded
+    kept = evidence.declared.embedding_rounded
     stored, off = str(evidence.dtype).removeprefix("torch."), table.multiplier / narrow - 1
     source = kept.by if kept else f"arithmetic: √{table.width} in {stored}"
     told = f"{kept.by} has" if kept else f"a reference that keeps √{table.width} in {stored} has"
+    message = f"rows of {stored} are multiplied by {exact:.6g}, and {told} {narrow:.6g}: {off:+.3%}"
+    mend = f"convert the factor to {stored} before it multiplies, if the weights come from such a training"
+    return _finding(table, kept is not None, off, source, message, mend)
+
+
+def _finding(table: Embedding, harm: bool, off: float, source: str, message: str, mend: str) -> Finding:
+    """A warning where somebody states what the reference multiplies by; else nobody knows that it differs."""
+    healthy = threshold(NAME, "rounding")
     return Finding(
-        severity=Severity.WARNING if kept else Severity.NOTE,
+        severity=Severity.WARNING if harm else Severity.NOTE,
         site=table.site.name,
         quantity="f / reference - 1",
         measured=off,
@@ -76,8 +72,8 @@ def _unrounded(evidence: Evidence, table: Embedding, exact: float, narrow: float
         low=-healthy.high,
         high=healthy.high,
         source=source,
-        message=f"rows of {stored} are multiplied by {exact:.6g}, and {told} {narrow:.6g}: {off:+.3%}",
-        mend=f"convert the factor to {stored} before it multiplies, if the weights come from such a training",
+        message=message,
+        mend=mend,
         file=table.site.file,
         line=table.site.line,
     )
