@@ -23,7 +23,7 @@ from torch import Tensor
 import report
 from rounds import alternate, ratios, spelled
 from surd.api import check
-from surd.measure.building import build_inputs
+from surd.measure.calling.building import build_inputs
 from surd.measure.probe import probe
 
 SOURCE = Path(__file__).parent.parent / "src"

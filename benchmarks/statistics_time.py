@@ -18,7 +18,7 @@ from torch import Tensor
 
 import report
 from rounds import alternate, ratios, spelled
-from surd.measure.statistics import attention_statistics
+from surd.measure.softmax.statistics import attention_statistics
 
 FUSED, OURS = "fused attention", "statistics"
 

@@ -7,7 +7,7 @@ from surd.errors import SurdError
 
 if TYPE_CHECKING:
     from surd.api import Recipe, check, ledger, load, train
-    from surd.measure.statistics import attention_statistics as statistics
+    from surd.measure.softmax.statistics import attention_statistics as statistics
     from surd.measure.watch import watch
 
     __version__: str
@@ -19,7 +19,7 @@ _LAZY = {
     "check": ("surd.api", "check"),
     "ledger": ("surd.api", "ledger"),
     "load": ("surd.api", "load"),
-    "statistics": ("surd.measure.statistics", "attention_statistics"),
+    "statistics": ("surd.measure.softmax.statistics", "attention_statistics"),
     "train": ("surd.api", "train"),
     "watch": ("surd.measure.watch", "watch"),
 }

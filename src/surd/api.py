@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from surd.decode.ensemble import Ensemble
 from surd.errors import SurdError
-from surd.measure.inputs import Inputs
+from surd.measure.calling.inputs import Inputs
 from surd.measure.ledger import Ledger
 from surd.measure.ledger import ledger as weigh
 from surd.recipe import Draft, Recipe, suggested, with_files

@@ -9,7 +9,7 @@ from surd.audit.declared import NOTHING, Declared
 from surd.audit.finding import Finding
 from surd.audit.judge import Report, judge
 from surd.audit.subject import of_module
-from surd.measure.inputs import Inputs
+from surd.measure.calling.inputs import Inputs
 
 
 def asked(

@@ -13,7 +13,7 @@ from measure.faults import D_K, D_MODEL, HEADS, HEALTHY, Attention, Language, by
 from torch import Tensor, nn
 
 from surd.audit.finding import Severity
-from surd.measure.building import build_inputs
+from surd.measure.calling.building import build_inputs
 
 LENGTH = 13
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from surd.audit.declared import Declared, Stated
 from surd.audit.finding import Severity
 from surd.interchange.stated import declared as stated
-from surd.measure.norms import Norms
+from surd.measure.listeners.norms import Norms
 
 EPSILON, GAIN = "norm-epsilon", "norm-gain-convention"
 Rows = Callable[[Tensor], Tensor]

@@ -10,7 +10,7 @@ from measure.faults import D_MODEL, HEADS, Attention, Language
 from torch import Tensor, nn
 
 from surd.audit.finding import Severity
-from surd.measure.building import build_inputs
+from surd.measure.calling.building import build_inputs
 
 RULE = "residual-path"
 

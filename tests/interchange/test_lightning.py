@@ -14,7 +14,7 @@ from measure.learner import Learner, batches, loss_of
 from torch import Tensor, nn
 
 from surd.interchange.lightning import WatchCallback
-from surd.measure.vitals import Alarm, Vitals
+from surd.measure.watching.vitals import Alarm, Vitals
 
 LIGHTNING = importlib.util.find_spec("lightning") is not None
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning warns of its own imports, loaders and settings

@@ -11,7 +11,7 @@ import transformers
 from torch import Tensor, nn
 
 from surd.interchange.transformers_trainer import WatchCallback
-from surd.measure.vitals import Alarm, Vitals
+from surd.measure.watching.vitals import Alarm, Vitals
 
 ACCELERATE = importlib.util.find_spec("accelerate") is not None
 pytestmark = pytest.mark.filterwarnings("ignore:.*pin_memory.*:UserWarning")

@@ -17,7 +17,7 @@ from surd.lab.softmax import (
     through,
     trace,
 )
-from surd.measure.gaussian import expected_rows
+from surd.measure.softmax.gaussian import expected_rows
 
 
 def rows(std: float, count: int, keys: int) -> torch.Tensor:

@@ -13,7 +13,7 @@ import pytest
 import torch
 import transformers
 
-from surd.measure.building import build_inputs
+from surd.measure.calling.building import build_inputs
 from surd.measure.probe import probe
 
 pytestmark = pytest.mark.heavy

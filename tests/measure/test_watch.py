@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from surd.data.batch import Batch
 from surd.errors import SurdError
-from surd.measure.vitals import Alarm, Vitals
 from surd.measure.watch import Watch, watch
+from surd.measure.watching.vitals import Alarm, Vitals
 from surd.models.seq2seq import Architecture, Seq2Seq
 from surd.nn.ragged import Ragged
 from surd.training.step import train_step
@@ -212,7 +212,7 @@ def test_what_cannot_be_read_does_not_end_a_training(monkeypatch: pytest.MonkeyP
     def broken(*args: object) -> None:
         raise ValueError("unheard of")
 
-    monkeypatch.setattr("surd.measure.scores.read_logits", broken)
+    monkeypatch.setattr("surd.measure.watching.scores.read_logits", broken)
     losses, (vitals,) = train(Learner(), 1, every=1)
     assert losses and not vitals.attention and vitals.stream
     assert {unseen.reason for unseen in vitals.unseen} == {"reading it raised ValueError: unheard of"}

@@ -15,8 +15,8 @@ from surd.audit.report.words import number
 from surd.audit.rule import refuse_unknown
 from surd.audit.scales import constants, sizes, stored
 from surd.audit.thresholds import Threshold, threshold
-from surd.measure.calls import rms
 from surd.measure.sites import Role, Trace
+from surd.measure.tensors import rms
 
 NAME = "comparison"
 ROUNDED, EXACT = 3e-4, 3e-5

@@ -15,23 +15,23 @@ from surd.audit.subject import Subject
 from surd.audit.theirs import theirs
 from surd.audit.weights import Weights
 from surd.errors import SurdError, raised
-from surd.measure.backends import backend, has_other, switched
-from surd.measure.building import build_inputs
-from surd.measure.calls import dense, rms
+from surd.measure.calling.backends import backend, has_other, switched
+from surd.measure.calling.building import build_inputs
+from surd.measure.calling.hearing import hear
+from surd.measure.calling.inputs import Inputs, arguments, replaced, signature_of, tensors
+from surd.measure.calling.restore import preserved
 from surd.measure.drawn import is_drawn
-from surd.measure.extremes import Hearing
-from surd.measure.hearing import hear
-from surd.measure.inputs import Inputs, arguments, replaced, signature_of, tensors
-from surd.measure.mixing import Mixing, observe
-from surd.measure.norms import Norm, Norms
-from surd.measure.padded import Padded, read_padding
+from surd.measure.listeners.extremes import Hearing
+from surd.measure.listeners.norms import Norm, Norms
+from surd.measure.listeners.rotation import Rotations
+from surd.measure.listeners.temperature import Temperatures
+from surd.measure.listeners.twice import Softmaxes
 from surd.measure.probe import probe, unwrapped
-from surd.measure.restore import preserved
-from surd.measure.rotation import Rotations
 from surd.measure.sites import Attention, Head, Trace
-from surd.measure.target_weights import TargetWeights, weights_of_labels, weights_of_loss
-from surd.measure.temperature import Temperatures
-from surd.measure.twice import Softmaxes
+from surd.measure.tensors import dense, rms
+from surd.measure.trials.mixing import Mixing, observe
+from surd.measure.trials.padded import Padded, read_padding
+from surd.measure.trials.target_weights import TargetWeights, weights_of_labels, weights_of_loss
 
 SPOILT = "a row of the given batch sees no key, so that outputs are not finite: mend that first"
 IGNORED = -100

@@ -8,8 +8,8 @@ import torch
 
 from surd.audit.evidence import Evidence
 from surd.audit.weights import Weights
-from surd.measure.calls import storage
 from surd.measure.sites import Attention, Role
+from surd.measure.tensors import storage
 
 RULES = {
     Role.TOKEN: "embedding-scale",

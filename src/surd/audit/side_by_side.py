@@ -10,7 +10,7 @@ from torch import Tensor
 from surd.audit.evidence import Evidence
 from surd.audit.finding import Unobserved
 from surd.audit.subject import Subject
-from surd.measure.inputs import Inputs, are_ids, replaced, tensors
+from surd.measure.calling.inputs import Inputs, are_ids, replaced, tensors
 
 
 def side_by_side(mine: Subject, theirs: Subject, static: bool = False) -> tuple[Evidence, Evidence, bool]:

@@ -12,10 +12,10 @@ from surd.audit.finding import Finding, Severity
 from surd.audit.subject import Subject
 from surd.audit.weights import ModuleWeights
 from surd.errors import SurdError
-from surd.measure.backends import has_other, switched
-from surd.measure.calls import rms
-from surd.measure.inputs import Inputs, are_ids, arguments, signature_of
+from surd.measure.calling.backends import has_other, switched
+from surd.measure.calling.inputs import Inputs, are_ids, arguments, signature_of
 from surd.measure.probe import unwrapped
+from surd.measure.tensors import rms
 
 MORE = 8
 """Rows that a larger table has more."""

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from surd.audit.declared import NOTHING, Declared
 from surd.audit.weights import ModuleWeights, Weights
-from surd.measure.inputs import Inputs
+from surd.measure.calling.inputs import Inputs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,8 @@ from hashlib import sha256
 import torch
 from torch import Tensor, nn
 
-from surd.measure.calls import storage
-from surd.measure.naming import display_path
+from surd.measure.tensors import storage
+from surd.measure.trace.naming import display_path
 
 AT_ONCE = 2**22
 """Numbers that are looked at together."""

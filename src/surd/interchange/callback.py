@@ -5,9 +5,9 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from surd.measure.alarms import RULES, Rule
-from surd.measure.vitals import Alarm, Vitals
 from surd.measure.watch import Watch, log
+from surd.measure.watching.alarms import RULES, Rule
+from surd.measure.watching.vitals import Alarm, Vitals
 
 
 class Callback:

@@ -17,8 +17,8 @@ from surd.audit.declared import NOTHING, Declared
 from surd.audit.subject import Subject, of_module
 from surd.errors import SurdError
 from surd.interchange.installed import installed
-from surd.measure.building import LENGTH, ROWS, SEED
-from surd.measure.inputs import arguments
+from surd.measure.calling.building import LENGTH, ROWS, SEED
+from surd.measure.calling.inputs import arguments
 
 SIDE = 32
 """Of an image whose size a model leaves open."""

@@ -12,7 +12,7 @@ from surd.audit.subject import Subject, of_module
 from surd.errors import SurdError
 from surd.interchange.own_options import declared_by_options
 from surd.interchange.stated import declared, is_configuration, ties
-from surd.measure.inputs import Inputs
+from surd.measure.calling.inputs import Inputs
 from surd.measure.ledger import Telling
 from surd.measure.probe import unwrapped
 

@@ -8,8 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from surd.lab.samples import Statistics
-from surd.measure.gaussian import GaussianRows, expected_rows, typical_maximum
-from surd.measure.statistics import DEAD
+from surd.measure.softmax.gaussian import GaussianRows, expected_rows, typical_maximum
+from surd.measure.softmax.statistics import DEAD
 
 INTEGRAL = "exact one-dimensional integral for independent Gaussian logits"
 CERTAIN = 0.99

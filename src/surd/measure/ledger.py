@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from surd.measure.inputs import Inputs, tensors
+from surd.measure.calling.inputs import Inputs, tensors
 from surd.measure.probe import probe
 from surd.measure.signal import Expectation
 from surd.measure.sites import Reading, Role, Unseen

@@ -6,21 +6,21 @@ import torch
 from torch import Tensor, nn
 
 from surd.errors import SurdError
-from surd.measure.bare import read_bare
-from surd.measure.building import build_inputs
-from surd.measure.calls import Size
-from surd.measure.chains import read_chains
-from surd.measure.factors import read_attention
-from surd.measure.flow import read_flows, read_positions
-from surd.measure.forward import Forward, Loss, forward, training_forward
-from surd.measure.gradients import read_gradients
-from surd.measure.inputs import Inputs, are_ids, replaced
-from surd.measure.multipliers import read_embeddings, read_features, read_head, read_ties
-from surd.measure.notes import Notes, tells_tokens
-from surd.measure.restore import Keep, preserved
+from surd.measure.calling.building import build_inputs
+from surd.measure.calling.inputs import Inputs, are_ids, replaced
+from surd.measure.calling.restore import Keep, preserved
+from surd.measure.reading.bare import read_bare
+from surd.measure.reading.chains import read_chains
+from surd.measure.reading.factors import read_attention
+from surd.measure.reading.flow import read_flows, read_positions
+from surd.measure.reading.gradients import read_gradients
+from surd.measure.reading.multipliers import read_embeddings, read_features, read_head, read_ties
+from surd.measure.reading.unseen import read_unseen
+from surd.measure.reading.used import read_uses
 from surd.measure.sites import Attention, Embedding, Head, Reading, Trace, Unseen, numbered
-from surd.measure.unseen import read_unseen
-from surd.measure.used import read_uses
+from surd.measure.trace.calls import Size
+from surd.measure.trace.forward import Forward, Loss, forward, training_forward
+from surd.measure.trace.notes import Notes, tells_tokens
 
 NO_WAY = "no gradient leads from the loss back into the model"
 

@@ -21,14 +21,14 @@ import torch
 from torch import Tensor, nn
 
 from surd.errors import SurdError
-from surd.measure.alarms import RULES, Rule, judge, non_finite
-from surd.measure.culprit import IN_LOSS, Culprit, find_culprit
-from surd.measure.hooks import Hooks
-from surd.measure.listen import Listener
 from surd.measure.probe import unwrapped
 from surd.measure.sites import Unseen
-from surd.measure.vitals import Alarm, Memory, Vitals, without_files
-from surd.measure.weights import Before, blank_matrices, find_ties, gradient_norm, is_fresh, read_ties
+from surd.measure.trials.culprit import IN_LOSS, Culprit, find_culprit
+from surd.measure.watching.alarms import RULES, Rule, judge, non_finite
+from surd.measure.watching.hooks import Hooks
+from surd.measure.watching.listen import Listener
+from surd.measure.watching.vitals import Alarm, Memory, Vitals, without_files
+from surd.measure.watching.weights import Before, blank_matrices, find_ties, gradient_norm, is_fresh, read_ties
 
 COMPILED = "the model is compiled: it was run once more, uncompiled, after the update"
 NOT_CALLED = "no call of the model was heard: give the watch the object that the loop calls, compiled if it compiles"

@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from surd.measure.gaussian import nearly
 from surd.measure.signal import Signal, Tape
 from surd.measure.sites import Role
+from surd.measure.softmax.gaussian import nearly
 
 FEWEST = 12
 """Rows with which a product is computed at least where nothing is learnt: with fewer, libraries take other kernels that

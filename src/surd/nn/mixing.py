@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from surd.measure.gaussian import nearly
 from surd.measure.moments import Smooth, normal_series
 from surd.measure.signal import Kernel, Signal, Tape
+from surd.measure.softmax.gaussian import nearly
 from surd.nn.score import soft_cap
 
 SATURATED = 10.0

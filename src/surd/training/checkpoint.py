@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from surd.errors import SurdError
 from surd.files import load_tensors, read_json, rename, save_tensors, sha256, sync_folder, verify, write_json
-from surd.measure.vitals import Memory
+from surd.measure.watching.vitals import Memory
 from surd.models.model import Model
 from surd.models.weights import load_weights, save_weights, weights_of
 from surd.part import structure, unstructure

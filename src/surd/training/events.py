@@ -8,7 +8,7 @@ from pathlib import Path
 
 from surd.audit.judge import Report
 from surd.measure.ledger import Ledger
-from surd.measure.vitals import Alarm
+from surd.measure.watching.vitals import Alarm
 from surd.metrics.score import Score
 from surd.training.pace import Costs
 

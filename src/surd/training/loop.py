@@ -9,10 +9,10 @@ import torch
 
 from surd.errors import SurdError, raised
 from surd.files import flush
-from surd.measure.alarms import NON_FINITE
 from surd.measure.ledger import ledger
-from surd.measure.vitals import Alarm
 from surd.measure.watch import watch
+from surd.measure.watching.alarms import NON_FINITE
+from surd.measure.watching.vitals import Alarm
 from surd.run import Run
 from surd.run.checked import checked, keep
 from surd.run.lock import held

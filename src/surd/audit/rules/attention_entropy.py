@@ -9,7 +9,7 @@ from surd.audit.rule import Models, Needs, Rule
 from surd.audit.rules.attention_scale import head_name
 from surd.audit.thresholds import threshold
 from surd.measure.sites import Attention, Role
-from surd.measure.statistics import FEWEST_KEYS
+from surd.measure.softmax.statistics import FEWEST_KEYS
 
 NAME = "attention-entropy"
 REFERENCE = 128

@@ -8,8 +8,8 @@ from torch import Tensor
 from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Skipped
 from surd.audit.rule import Models, Needs, Rule
-from surd.measure.inputs import replaced
-from surd.measure.reach import Reach
+from surd.measure.calling.inputs import replaced
+from surd.measure.reading.reach import Reach
 
 NAME = "batch-isolation"
 

@@ -8,8 +8,8 @@ from torch import Tensor
 from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Skipped, Unobserved
 from surd.audit.rule import Models, Needs, Rule
-from surd.measure.inputs import signature_of
-from surd.measure.masked import Scored
+from surd.measure.calling.inputs import signature_of
+from surd.measure.listeners.masked import Scored
 
 NAME = "causality"
 DECODER = "Vaswani et al. 2017, section 3.2.3: a decoder that tells the tokens of its own positions"

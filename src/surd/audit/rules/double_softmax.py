@@ -6,9 +6,9 @@ from math import e, log
 from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Unobserved, as_one
 from surd.audit.rule import Models, Needs, Rule
-from surd.measure.naming import Where
+from surd.measure.listeners.twice import are_probabilities
 from surd.measure.sites import Role
-from surd.measure.twice import are_probabilities
+from surd.measure.trace.naming import Where
 
 NAME = "double-softmax"
 

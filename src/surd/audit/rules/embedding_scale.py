@@ -9,8 +9,8 @@ from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Skipped, Unobserved
 from surd.audit.rule import Models, Needs, Rule
 from surd.audit.thresholds import threshold
-from surd.measure.paths import embedded_difference
 from surd.measure.sites import Embedding, Role
+from surd.measure.trials.paths import embedded_difference
 
 NAME = "embedding-scale"
 PAPER = "Vaswani et al. 2017, section 3.4"

@@ -9,10 +9,10 @@ from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Skipped, Unobserved
 from surd.audit.rule import Models, Needs, Rule
 from surd.errors import SurdError, raised
-from surd.measure.inputs import Inputs
-from surd.measure.masked import Scored
-from surd.measure.padded import gradients
+from surd.measure.calling.inputs import Inputs
+from surd.measure.listeners.masked import Scored
 from surd.measure.sites import Site
+from surd.measure.trials.padded import gradients
 
 NAME = "empty-rows"
 MEND = "hide with torch.finfo(scores.dtype).min / 2, not -inf, so that an empty row is uniform; or let every row see "

@@ -6,8 +6,8 @@ from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Skipped
 from surd.audit.rule import Models, Needs, Rule
 from surd.audit.thresholds import threshold
-from surd.measure.chance import drawn_for
-from surd.measure.mixing import two_forwards
+from surd.measure.trials.chance import drawn_for
+from surd.measure.trials.mixing import two_forwards
 
 NAME = "eval-determinism"
 

@@ -9,8 +9,8 @@ from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Unobserved
 from surd.audit.rule import Models, Needs, Rule
 from surd.audit.thresholds import threshold
-from surd.measure.derivative import added_factors, beside_output
-from surd.measure.twice import are_probabilities
+from surd.measure.listeners.twice import are_probabilities
+from surd.measure.trials.derivative import added_factors, beside_output
 
 NAME = "head-bias"
 

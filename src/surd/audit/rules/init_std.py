@@ -15,9 +15,9 @@ from surd.audit.rule import Models, Needs, Rule
 from surd.audit.thresholds import threshold
 from surd.errors import SurdError
 from surd.measure.fans import glorot
-from surd.measure.naming import display_path
-from surd.measure.redrawn import Change, branches, logit_std, redrawn
 from surd.measure.sites import Trace
+from surd.measure.trace.naming import display_path
+from surd.measure.trials.redrawn import Change, branches, logit_std, redrawn
 from surd.measure.use import Part
 
 NAME = "init-std"

@@ -9,8 +9,8 @@ from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Unobserved
 from surd.audit.rule import Models, Needs, Rule
 from surd.audit.thresholds import threshold
+from surd.measure.listeners.twice import are_probabilities
 from surd.measure.sites import Head
-from surd.measure.twice import are_probabilities
 
 NAME = "logit-scale"
 QUANTITY = "factor between the last module's output and the logits, beside the projection"

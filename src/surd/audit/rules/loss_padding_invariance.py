@@ -8,7 +8,7 @@ from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Skipped
 from surd.audit.rule import Models, Needs, Rule
 from surd.audit.thresholds import threshold
-from surd.measure.target_weights import TargetWeights
+from surd.measure.trials.target_weights import TargetWeights
 
 NAME = "loss-padding-invariance"
 CLOSE = 0.05

@@ -9,8 +9,8 @@ from surd.audit.finding import Finding, Severity, Skipped, Unobserved, as_one
 from surd.audit.rule import Models, Needs, Rule
 from surd.audit.rules.causality import unmasked
 from surd.audit.thresholds import threshold
-from surd.measure.masked import Scored
-from surd.measure.padded import Padded, at_padding, by_row
+from surd.measure.listeners.masked import Scored
+from surd.measure.trials.padded import Padded, at_padding, by_row
 
 NAME = "mask-leak"
 MEND = "scores.masked_fill(hidden, -inf) before the softmax, or torch.finfo(scores.dtype).min / 2, never a small number"

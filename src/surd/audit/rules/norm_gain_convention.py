@@ -9,7 +9,7 @@ from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Skipped, Unobserved, as_one
 from surd.audit.rule import Models, Needs, Rule
 from surd.audit.thresholds import threshold
-from surd.measure.norms import Norm
+from surd.measure.listeners.norms import Norm
 from surd.measure.sites import Role
 
 NAME = "norm-gain-convention"

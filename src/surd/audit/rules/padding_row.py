@@ -8,7 +8,7 @@ from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Skipped
 from surd.audit.parts import head, is_blank, tables, uses
 from surd.audit.rule import Models, Needs, Rule
-from surd.measure.inputs import Inputs, are_ids, tensors
+from surd.measure.calling.inputs import Inputs, are_ids, tensors
 from surd.measure.use import Part
 
 NAME = "padding-row"

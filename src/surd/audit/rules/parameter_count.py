@@ -8,7 +8,7 @@ from typing import Any
 from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Skipped
 from surd.audit.rule import Models, Needs, Rule
-from surd.measure.restore import preserved
+from surd.measure.calling.restore import preserved
 
 NAME = "parameter-count"
 METHODS = ("num_parameters", "num_params", "get_num_params", "count_parameters", "count_params", "n_params",

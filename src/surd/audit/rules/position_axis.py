@@ -6,7 +6,7 @@ from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Skipped
 from surd.audit.rule import Models, Needs, Rule
 from surd.audit.thresholds import threshold
-from surd.measure.alike import row_difference
+from surd.measure.trials.alike import row_difference
 
 NAME = "position-axis"
 

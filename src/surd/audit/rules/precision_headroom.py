@@ -8,7 +8,7 @@ from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Skipped, Unobserved
 from surd.audit.rule import Models, Needs, Rule
 from surd.audit.thresholds import threshold
-from surd.measure.extremes import Extreme, LossRead, extremes
+from surd.measure.listeners.extremes import Extreme, LossRead, extremes
 
 NAME = "precision-headroom"
 LIMIT = torch.finfo(torch.float16).max

@@ -10,9 +10,9 @@ from surd.audit.finding import Finding, Severity, Skipped, Unobserved
 from surd.audit.rule import Models, Needs, Rule
 from surd.audit.thresholds import threshold
 from surd.errors import SurdError
+from surd.measure.listeners.temperature import Temperature
+from surd.measure.reading.spectra import Spectrum, spectra
 from surd.measure.sites import Attention
-from surd.measure.spectra import Spectrum, spectra
-from surd.measure.temperature import Temperature
 
 NAME = "qk-norm-growth"
 

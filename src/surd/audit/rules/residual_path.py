@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Skipped, as_one
 from surd.audit.rule import Models, Needs, Rule
-from surd.measure.streams import Carried
+from surd.measure.reading.streams import Carried
 
 NAME = "residual-path"
 EXACT = 0.01

@@ -6,7 +6,7 @@ from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Skipped, Unobserved
 from surd.audit.rule import Models, Needs, Rule
 from surd.audit.thresholds import threshold
-from surd.measure.rotation import angles
+from surd.measure.listeners.rotation import angles
 
 NAME = "rope-precision"
 

@@ -9,7 +9,7 @@ from surd.audit.rule import Models, Needs, Rule
 from surd.audit.rules.attention_scale import head_name
 from surd.audit.thresholds import threshold
 from surd.measure.sites import Attention
-from surd.measure.statistics import DEAD, FEWEST_KEYS
+from surd.measure.softmax.statistics import DEAD, FEWEST_KEYS
 
 NAME = "softmax-saturation"
 

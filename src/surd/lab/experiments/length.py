@@ -10,7 +10,7 @@ from surd.lab.figure import Axis, Lines, curves
 from surd.lab.finding import Claim, Comparison, at_least, near, number
 from surd.lab.samples import Statistics, average, differences, each, mean
 from surd.lab.softmax import INTEGRAL, entropy, expected_top, normal
-from surd.measure.gaussian import GaussianRows, expected_rows
+from surd.measure.softmax.gaussian import GaussianRows, expected_rows
 from surd.nn.scale import InverseRoot, LogLength
 from surd.seed import generator
 

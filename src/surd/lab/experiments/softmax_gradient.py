@@ -13,8 +13,8 @@ from surd.lab.figure import Axis, Lines, curves
 from surd.lab.finding import Claim, Comparison, Table, at_least, at_most, near, number
 from surd.lab.samples import Statistics, average, differences, each, mean, ratios
 from surd.lab.softmax import CERTAIN, INTEGRAL, RANKS, expected_trace, normal, over_queries, statistics
-from surd.measure.gaussian import GaussianRows, expected_rows
-from surd.measure.statistics import DEAD
+from surd.measure.softmax.gaussian import GaussianRows, expected_rows
+from surd.measure.softmax.statistics import DEAD
 from surd.seed import generator
 
 LIMIT = "Poisson–Dirichlet law, the limit of many keys and spread logits"

@@ -10,7 +10,7 @@ from surd.lab.finding import Claim, Comparison, Table, at_least, at_most, near, 
 from surd.lab.recall import KEYS, recall
 from surd.lab.samples import Statistics, average, each
 from surd.lab.softmax import INTEGRAL, entropy, expected_top, normal
-from surd.measure.gaussian import expected_rows
+from surd.measure.softmax.gaussian import expected_rows
 from surd.seed import generator
 
 Found = dict[tuple[float, int], list[Statistics]]

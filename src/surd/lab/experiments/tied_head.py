@@ -15,7 +15,7 @@ from surd.lab.figure import Axis, Figure, Lines, Rows, Series, curves, marks
 from surd.lab.finding import Claim, Comparison, Table, at_least, at_most, near, number
 from surd.lab.samples import Statistics, average, each, mean, rms
 from surd.lab.ties import PAPER, PLAIN, T5, ties
-from surd.measure.gaussian import expected_rows
+from surd.measure.softmax.gaussian import expected_rows
 from surd.seed import generator
 
 GAUSSIAN = "E ln Σ exp of independent Gaussian logits, exact integral, less ln V"

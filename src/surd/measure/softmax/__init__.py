@@ -1,0 +1,1 @@
+"""The softmax of attention: exact statistics of its rows in one pass over the keys, and what theory expects of them."""
