@@ -3,14 +3,17 @@
 import copy
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from measure import constructions as built
 from measure.faults import VOCABULARY, Attention, Language, by_argument
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from surd.errors import SurdError
+from surd.measure.calling.restore import preserved
 from surd.measure.probe import probe
 
 
@@ -84,6 +87,31 @@ def test_weights_that_a_forward_rewrites_are_put_back() -> None:
     before = copy.deepcopy(model.state_dict())
     assert probe(model).attention[0].judged
     assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
+
+
+class Copies(TorchFunctionMode):
+    """Whose memory is copied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of: set[int] = set()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") == "clone":
+            self.of.add(args[0].data_ptr())
+        return func(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_weights_are_copied_only_when_something_is_written_to_them(writes: bool) -> None:
+    """A copy of each, each time, would double the memory of a large model."""
+    model = Language(Attention())
+    with Copies() as copies, preserved(model), torch.no_grad():
+        model(torch.randint(VOCABULARY, (2, 5)))
+        if writes:
+            model.head.weight.mul_(2)
+    weights = {weight.data_ptr() for weight in model.parameters()}
+    assert copies.of & weights == ({model.head.weight.data_ptr()} if writes else set())
 
 
 @pytest.mark.parametrize("build", [Attention, lambda: Attention(by_argument), built.Rotary])

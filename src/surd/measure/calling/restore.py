@@ -15,6 +15,8 @@ from surd.measure.tensors import storage
 
 Keep = Callable[[Tensor], None]
 """To be called with a tensor that is about to be written to."""
+NUMBERLESS = frozenset({"requires_grad_", "detach_", "share_memory_", "rename_"})
+"""Calls whose names say that they write, and that leave every number as it was."""
 
 
 @contextmanager
@@ -103,7 +105,8 @@ class _Writes(TorchFunctionMode):
 
 def changed_by(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
     """What a call writes to: `mul_`, `__imul__`, `__setitem__`; `embedding` shortens rows of its table if told so."""
-    writes = (name.endswith("_") and not name.endswith("__")) or name.startswith("__i") or name == "__setitem__"
+    ends = name.endswith("_") and not name.endswith("__") and name not in NUMBERLESS
+    writes = ends or name.startswith("__i") or name == "__setitem__"
     target = kwargs.get("out", args[0] if writes and args else None)
     if name == "embedding" and ((len(args) > 3 and args[3] is not None) or kwargs.get("max_norm") is not None):
         target = args[1] if len(args) > 1 else kwargs["weight"]

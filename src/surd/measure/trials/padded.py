@@ -292,6 +292,6 @@ def gradients(
         broken = {
             name: int((~gradient.isfinite()).sum())
             for name, gradient in zip(names, found, strict=True)
-            if gradient is not None and not bool(gradient.isfinite().all())
+            if gradient is not None and not bool(torch.linalg.vector_norm(gradient, torch.inf).isfinite())
         }
         return output.detach(), broken
