@@ -131,7 +131,7 @@ class TiedHead(Experiment):
         """The paper's tie and T5's, with the same table up to its size."""
         root, pairs = math.sqrt(self.d_model), [self._gradients(seed) for seed in seeds]
         yield near(
-            "largest difference between the logits of the two mirror images",
+            "difference between the logits of the two mirror images, rms",
             [difference for difference, _ in pairs],
             0.0,
             1e-3,
@@ -156,7 +156,7 @@ class TiedHead(Experiment):
             (gradient,) = torch.autograd.grad(F.cross_entropy(logits, targets), table)
             outs.append(logits.detach())
             sizes.append(rms(gradient))
-        return (outs[0] - outs[1]).abs().max().item(), sizes[0] / sizes[1]
+        return rms(outs[0] - outs[1]), sizes[0] / sizes[1]
 
     def _copied(self, copies: Copies) -> Iterator[Comparison]:
         for (d_model, added), runs in copies.items():
