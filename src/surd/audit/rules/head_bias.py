@@ -30,7 +30,10 @@ def look(evidence: Evidence) -> Iterator[Finding]:
         raise Unobserved("the logits pass a function behind the head, so that nothing is only added to them")
     healthy = threshold(NAME, "derivative")
     owners = _owners(evidence.module, head.weight)
-    for name, factor in added_factors(evidence.module, evidence.inputs, biases).items():
+    factors = added_factors(evidence.module, evidence.inputs, biases)
+    if not any(factor or name.rpartition(".")[0] in owners for name, factor in factors.items()):
+        raise Unobserved("nothing of the length of the vocabulary is added behind the head")
+    for name, factor in factors.items():
         # A factor on the logits may stand before the bias, or behind it.
         expected = min((1.0, head.output_gain), key=lambda one: abs(factor - one))
         if healthy.holds(factor / expected):
@@ -92,7 +95,7 @@ def _of_classes(evidence: Evidence, layers: list[str]) -> Iterator[Finding]:
 
 
 def _biases(evidence: Evidence) -> list[str]:
-    """Parameters with one number for each logit."""
+    """Parameters with one number for each logit: a bias of the head, or as long by chance."""
     classes = evidence.logits.shape[-1]
     return [
         name

@@ -9,13 +9,16 @@ from surd.measure.calling.inputs import Inputs, arguments, replaced, tensors
 from surd.measure.calling.restore import preserved
 
 SEED = 11
+STRAY = 1e-3
+"""Of the square of a vector's gradient, that is not one factor times what was asked: rounding, where it is added."""
 
 
 def added_factors(model: nn.Module, inputs: Inputs, names: Sequence[str]) -> dict[str, float]:
     """By what each vector is multiplied on its way into the first output that has its length on the last axis.
 
-    With a random sign for each class, Σ sign · d(Σ output · sign)/d(vector) is the factor times the number of entries.
-    Zero where the vector does not reach the output.
+    Zero where it does not reach the output; left out where it reaches it otherwise than by being added: an addend moves
+    every class by one factor at every position, whatever weights and positions there are. Classes that are overwritten
+    stand aside, and so does what all classes of a position lose together, as behind a log-softmax.
     """
     args, kwargs = arguments(replaced(inputs, lambda x: x.clone()))
     with preserved(model):
@@ -24,14 +27,23 @@ def added_factors(model: nn.Module, inputs: Inputs, names: Sequence[str]) -> dic
         output = _output(list(tensors(model(*args, **kwargs))), wanted[0].numel())
         if output is None or not output.requires_grad:
             return {}
-        generator = torch.Generator().manual_seed(SEED)
-        signs = torch.randint(2, output.shape[-1:], generator=generator).to(output) * 2 - 1
-        gradients = torch.autograd.grad((output * signs).sum(), wanted, allow_unused=True)
-    rows = output.numel() / output.shape[-1]
-    return {
-        name: 0.0 if gradient is None else float((gradient * signs).mean()) / rows
-        for name, gradient in zip(names, gradients, strict=True)
-    }
+        asked = torch.randn(output.shape, generator=torch.Generator().manual_seed(SEED)).to(output)
+        asked = asked - asked.mean(-1, keepdim=True)
+        gradients = torch.autograd.grad(output, wanted, asked, allow_unused=True)
+    whole = asked.double().flatten(0, -2).sum(0)
+    factors = {name: _addend(gradient, whole) for name, gradient in zip(names, gradients, strict=True)}
+    return {name: factor for name, factor in factors.items() if factor is not None}
+
+
+def _addend(gradient: Tensor | None, whole: Tensor) -> float | None:
+    """The factor; None where the gradient is something else than a factor times the sum over all positions."""
+    if gradient is None or not bool((gradient != 0).any()):
+        return 0.0
+    reached = gradient != 0
+    got, whole = gradient.double()[reached], whole[reached]
+    factor = (got * whole).sum() / whole.square().sum()
+    stray = (got - factor * whole).square().sum()
+    return float(factor) if bool(stray <= STRAY * got.square().sum()) else None
 
 
 def beside_output(model: nn.Module, inputs: Inputs, path: str) -> tuple[float, float] | None:
