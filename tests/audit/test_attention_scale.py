@@ -12,6 +12,7 @@ from measure.faults import (
     FAULTS,
     HEADS,
     HEALTHY,
+    VOCABULARY,
     WRITINGS,
     Attention,
     Language,
@@ -139,6 +140,28 @@ class OddHead(Attention):
         if self.fused:
             return self.output(merge(F.scaled_dot_product_attention(query * self.factors, key, value)))
         return self.output(merge((query @ key.mT * HEALTHY * self.factors).softmax(-1) @ value))
+
+
+class OneKey(Attention):
+    """Keys without an axis of heads, which an einsum multiplies with the queries of all."""
+
+    def __init__(self, factor: float, odd: float = 1.0):
+        super().__init__(factor=factor)
+        self.key, self.value = nn.Linear(D_MODEL, D_K), nn.Linear(D_MODEL, D_K)
+        self.register_buffer("factors", torch.tensor([1.0, 1.0, odd, 1.0])[:, None, None])
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = torch.einsum("bhid,bjd->bhij", split(self.query(x)), self.key(x)) * self.factor * self.factors
+        return self.output(merge(torch.einsum("bhij,bjd->bhid", scores.softmax(-1), self.value(x))))
+
+
+@pytest.mark.parametrize("rows", [3, HEADS])
+def test_one_key_for_all_heads(rows):
+    tokens = torch.randint(VOCABULARY, (rows, 13))
+    silent(Language(OneKey(HEALTHY)), RULE, inputs=(tokens,))
+    assert found(Language(OneKey(1.0)), RULE, inputs=(tokens,)).site == "attention:score"
+    finding = found(Language(OneKey(HEALTHY, odd=2.0)), RULE, inputs=(tokens,))
+    assert finding.site == "attention:score.2" and finding.measured == pytest.approx(2 * HEALTHY)
 
 
 @pytest.mark.parametrize("fused", [False, True])

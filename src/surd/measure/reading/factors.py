@@ -97,7 +97,8 @@ def _softmax(notes: Notes, call: Softmax, products: list[Product]) -> _Found:
         if product is products[0]:
             query, key = sides
             reason = _no_gain(product.left, query) or _no_gain(product.right, key) or (None if steep else ONE_KEY)
-            raw, steepest = (steep.value * product.alpha if steep else None), steep
+            raw = steep.value * product.alpha if steep else None
+            steepest = replace(steep, pulled=product.returned(steep.pulled)) if steep else None
         if steep and sides[0] and sides[1]:
             terms.append(steep.value * product.alpha * sides[0].value * sides[1].value)
             caps.append(steep.cap)
@@ -117,7 +118,9 @@ def _softmax(notes: Notes, call: Softmax, products: list[Product]) -> _Found:
         cap=caps[0] if caps else None,
         terms=tuple(terms),
         softmax_over_keys=call.axis == call.values.dim() - 1,
-        by_head=() if reason else by_head(heads, query, key, steepest, content.alpha),
+        by_head=() if reason else by_head(
+            heads if content.stride else None, query, key, steepest, content.alpha, len(content.shape)
+        ),
         softmax=read_softmax(call.values, heads, call.axis),
         reads=_reads(notes, query, key),
     )

@@ -69,6 +69,8 @@ class Product:
     where: Where
     place: Place
     shape: torch.Size
+    stride: tuple[int, ...] | None
+    """How that shape lies in what was computed, which is at the place; None where that has gaps."""
     left: Seen
     right: Seen
     d_k: int
@@ -76,6 +78,10 @@ class Product:
     """The factor that the call itself applies."""
     mixes: bool
     """One side is the output of a softmax: values are mixed, not scores made."""
+
+    def returned(self, x: Tensor) -> Tensor:
+        """What lies at the place, in the shape that the call returned: einsum's is a view of what it computed."""
+        return x if self.stride is None else x.contiguous().as_strided(self.shape, self.stride)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -112,15 +112,15 @@ def read_softmax(scores: Tensor, heads: int | None, axis: int) -> HeadReadings |
 
 
 def by_head(
-    heads: int | None, query: Gain | None, key: Gain | None, steep: Slope | None, factor: float
+    heads: int | None, query: Gain | None, key: Gain | None, steep: Slope | None, factor: float, axes: int = 4
 ) -> tuple[float, ...]:
     """Each head's c: its own gains of query and key, its own slope of the scores; empty where they cannot be told.
 
-    `factor` is what stands in the product itself, or in the kernel.
+    `factor` is what stands in the product itself, or in the kernel; the product has so many `axes`.
     """
     if heads is None or query is None or key is None:
         return ()
-    parts = [_head_gain(query.squares, heads), _head_gain(key.squares, heads)]
+    parts = [_head_gain(query.squares, heads, axes), _head_gain(key.squares, heads, axes)]
     if steep is not None:
         parts.append(_head_slope(steep, heads))
     if any(part is None for part in parts):
@@ -131,8 +131,13 @@ def by_head(
     return tuple(whole.tolist())
 
 
-def _head_gain(squares: Tensor, heads: int) -> Float[Tensor, " heads"] | None:
-    """Root mean square of the entries that something reaches, along the axis of the heads."""
+def _head_gain(squares: Tensor, heads: int, axes: int) -> Float[Tensor, " heads"] | None:
+    """Root mean square of the entries that something reaches, along the axis of the heads.
+
+    An operand with fewer axes than the product is one for all heads, as the keys of multi-query attention are.
+    """
+    if squares.dim() == 3 < axes:
+        return (squares.sum() / (squares > 0).sum().clamp(min=1)).sqrt().expand(heads)
     if squares.dim() == 3 and squares.shape[0] % heads == 0:
         squares = squares.unflatten(0, (-1, heads))
     if squares.dim() != 4:

@@ -117,6 +117,7 @@ class Notes:
                 where=self.names.here(),
                 place=place,
                 shape=out.shape,
+                stride=out.stride() if (out if out._base is None else out._base).is_contiguous() else None,
                 left=seen[0],
                 right=seen[1],
                 d_k=contracted(name, args, left, right),
@@ -154,7 +155,9 @@ class Notes:
 
     def softmax(self, out: Tensor, input: Tensor, dim: int | None = None, *_: Any, **__: Any) -> None:
         """Over anything; whether products lie behind it is asked later. The parameters are torch's."""
-        values, axis = input.detach(), (-1 if dim is None else dim) % out.dim()
+        if dim is None:
+            dim = 0 if out.dim() in (0, 1, 3) else 1  # as torch.nn.functional.softmax guesses, and warns
+        values, axis = input.detach(), dim % max(1, out.dim())
         self._softmax(out, values, place_of(input), axis)
 
     def exponential(self, out: Tensor, exponent: Tensor | None = None) -> None:
