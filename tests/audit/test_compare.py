@@ -303,6 +303,44 @@ def test_a_table_that_resizing_replaces_by_a_plain_one_is_found() -> None:
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
 
 
+class Resizing(Port):
+    """Somebody's own model, which can be resized and does not say by name where its table is."""
+
+    def __init__(self, retie: bool, raises: bool = False) -> None:
+        super().__init__()
+        self.retie, self.raises = retie, raises
+        self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
+        nn.init.normal_(self.tokens.weight, std=WIDTH**-0.5)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.tokens(ids) + self.places(torch.arange(ids.shape[1]))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.last(x))
+
+    def resize_token_embeddings(self, rows: int) -> None:
+        if self.raises:
+            raise KeyError("rows")
+        old = self.tokens.weight.detach()
+        self.tokens, self.head = nn.Embedding(rows, WIDTH), nn.Linear(WIDTH, rows, bias=False)
+        nn.init.normal_(self.tokens.weight, std=WIDTH**-0.5)
+        with torch.no_grad():
+            self.tokens.weight[:VOCABULARY] = old
+            self.head.weight.copy_(self.tokens.weight)
+        if self.retie:
+            self.head.weight = self.tokens.weight
+
+
+def test_a_model_that_does_not_name_its_table_can_be_resized_too() -> None:
+    torch.manual_seed(0)
+    ids = (torch.randint(VOCABULARY, (2, 12)),)
+    assert check(Resizing(retie=True).eval(), ids, against="resized").clean
+    assert only(check(Resizing(retie=False).eval(), ids, against="resized"), "weight-tying").expected is True
+    with pytest.raises(SurdError, match=rf"resize_token_embeddings\({VOCABULARY + MORE}\) raised KeyError"):
+        check(Resizing(retie=True, raises=True).eval(), ids, against="resized")
+
+
 def test_what_cannot_be_compared_is_refused_in_words() -> None:
     plain = nn.Sequential(nn.Embedding(50, 16), nn.TransformerEncoderLayer(16, 2, 32, batch_first=True))
     for word, told in (("eager", "one way"), ("padded", "attention_mask"), ("saved", "anew"), ("resized", "resize")):

@@ -11,6 +11,7 @@ import torch
 import transformers
 
 from surd.audit.declared import Declared
+from surd.interchange.quantities import head_width
 from surd.interchange.stated import _table, declared, ties
 from surd.measure.probe import probe
 
@@ -71,6 +72,29 @@ def test_each_layer_has_its_own_factor() -> None:
     assert said.attention_by_path is not None
     assert said.attention_by_path.value == pytest.approx({"h.0.": 12**-0.5, "h.1.": 12**-0.5 / 2})
     assert said.attention_by_path.by == "config.scale_attn_by_inverse_layer_idx"
+
+
+class Guarded:
+    """A configuration that refuses to be asked for what its layers have of their own, as Gemma 4's does."""
+
+    model_type, hidden_size, num_attention_heads, query_pre_attn_scalar = "gemma4_text", 64, 4, None
+
+    @property
+    def head_dim(self) -> int:
+        raise RuntimeError("ambiguous: ask a layer")
+
+    @property
+    def final_logit_softcapping(self) -> float:
+        raise ValueError("nobody knows")
+
+    def to_dict(self) -> dict[str, object]:
+        return {}
+
+
+def test_a_field_that_refuses_to_be_read_states_nothing() -> None:
+    said = declared(Guarded())
+    assert said.logit_cap is None and said.attention is not None and said.attention.value == (1.0,)
+    assert head_width(Guarded()) is None, "64 over 4 is the width of no layer for certain"
 
 
 def test_nested_configurations_tell_of_their_text() -> None:

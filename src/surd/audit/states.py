@@ -3,15 +3,17 @@
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from inspect import signature
 
 import torch
 from torch import Tensor
 
 from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity
+from surd.audit.parts import tables
 from surd.audit.subject import Subject
 from surd.audit.weights import ModuleWeights
-from surd.errors import SurdError
+from surd.errors import SurdError, raised
 from surd.measure.calling.backends import has_other, switched
 from surd.measure.calling.inputs import Inputs, are_ids, arguments, signature_of
 from surd.measure.probe import unwrapped
@@ -75,12 +77,30 @@ def _resized(subject: Subject) -> Beside:
     if not callable(getattr(module, RESIZE, None)):
         raise SurdError(f"{subject.name}: has no method {RESIZE}; compare the two models: --against the one before")
     theirs = Evidence(replace(subject, name="before resizing"))
-    larger = deepcopy(module)
+    rows = _rows(theirs)
     with torch.random.fork_rng([]):
-        rows = larger.get_input_embeddings().weight.shape[0]  # pyrefly: ignore
-        getattr(larger, RESIZE)(rows + MORE, mean_resizing=False)
+        try:
+            larger = deepcopy(module)
+            method = getattr(larger, RESIZE)
+            # An option of Hugging Face's library, whose new rows are else drawn around the mean of the old ones.
+            drawn = {"mean_resizing": False} if "mean_resizing" in signature(method).parameters else {}
+            method(rows + MORE, **drawn)
+        except Exception as error:
+            raise SurdError(f"{subject.name}: {RESIZE}({rows + MORE}) raised {raised(error)}") from error
     held = replace(subject, weights=ModuleWeights(larger), name=f"{subject.name}, resized", inputs=theirs.inputs)
     return Beside(mine=Evidence(held), theirs=theirs)
+
+
+def _rows(evidence: Evidence) -> int:
+    """Of the table, as the model itself names it, or else as it is looked up first."""
+    own = getattr(evidence.module, "get_input_embeddings", None)
+    try:
+        return own().weight.shape[0]  # pyrefly: ignore
+    except Exception:  # there is no such method, or it is not written
+        known = tables(evidence)
+    if not known:
+        raise SurdError(f"{evidence.subject.name}: no table of tokens was found that could be resized")
+    return evidence.weights.shape(known[0])[0]
 
 
 STATES: Mapping[str, Callable[[Subject], Beside]] = {"eager": _eager, "padded": _padded, "resized": _resized}

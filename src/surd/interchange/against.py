@@ -13,6 +13,7 @@ from surd.audit.side_by_side import side_by_side
 from surd.audit.states import STATES, Beside
 from surd.audit.subject import Subject
 from surd.errors import SurdError
+from surd.interchange.checking import told
 from surd.interchange.saved import saved
 
 SAVED = "saved"
@@ -29,7 +30,7 @@ def judged_against(
     static: bool = False,
 ) -> Report:
     """The report of the comparison. What models print goes to stderr, for stdout is the report's."""
-    with redirect_stdout(sys.stderr):
+    with redirect_stdout(sys.stderr), told():
         subject = open_mine()
         refuse_numberless(subject.weights)
         word = against if isinstance(against, str) and against in WORDS else None

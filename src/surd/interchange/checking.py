@@ -21,7 +21,7 @@ def judged(
     open_subject: Callable[[], Subject], select: Sequence[str] = (), ignore: Sequence[str] = (), static: bool = False
 ) -> Report:
     """The report. What a model prints goes to stderr, for stdout is the report's."""
-    with redirect_stdout(sys.stderr), _told():
+    with redirect_stdout(sys.stderr), told():
         subject = open_subject()
         refuse_numberless(subject.weights)
         with _silenced():
@@ -47,7 +47,7 @@ def _silenced() -> Generator[None]:
 
 
 @contextmanager
-def _told() -> Generator[None]:
+def told() -> Generator[None]:
     """What the model raises where no rule listens, and a memory that is too small, become one message."""
     try:
         yield

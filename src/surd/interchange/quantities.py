@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from math import log, sqrt
 from typing import Any
 
+from surd.measure.calling.fields import field, refuses
+
 WIDTHS = ("hidden_size", "d_model", "n_embd", "dim", "embed_dim")
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads")
 
@@ -11,7 +13,7 @@ HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_atten
 def number(config: Any, *names: str) -> float | None:
     """The first field that is a number; booleans are none."""
     for name in names:
-        value = getattr(config, name, None)
+        value = field(config, name)
         if isinstance(value, int | float) and not isinstance(value, bool):
             return value
     return None
@@ -27,8 +29,9 @@ def head_width(config: Any) -> float | None:
     rope, other = number(config, "qk_rope_head_dim"), number(config, "qk_nope_head_dim")
     if rope and other:
         return rope + other
-    if known := number(config, "head_dim", "d_kv", "d_head", "attention_head_dim"):
-        return known
+    names = ("head_dim", "d_kv", "d_head", "attention_head_dim")
+    if (known := number(config, *names)) or any(refuses(config, name) for name in names):
+        return known  # or none, where each layer has its own
     whole, heads = width(config), number(config, *HEADS)
     return whole // heads if whole and heads else None
 
@@ -39,7 +42,7 @@ def rotary_gain(config: Any) -> tuple[float, ...]:
     Peng et al. 2023 (arXiv 2309.00071), section 3.4; Ding et al. 2024 (arXiv 2402.13753). Where only a share r of each
     head is rotated by f, the mean square of a query grows by r·f² + 1 - r, and so does the product's.
     """
-    stated = getattr(config, "rope_parameters", None)
+    stated = field(config, "rope_parameters")
     if not isinstance(stated, Mapping):
         return (1.0,)
     kinds = [part for part in stated.values() if isinstance(part, Mapping)] or [stated]
@@ -70,7 +73,7 @@ def magnitude(factor: float, weight: float | None = 1.0) -> float:
 
 def latent_gain(config: Any) -> float:
     """What latent attention (DeepSeek) puts on the factor itself where YaRN has `mscale_all_dim`."""
-    stated = getattr(config, "rope_parameters", None)
+    stated = field(config, "rope_parameters")
     if number(config, "qk_rope_head_dim") is None or not isinstance(stated, Mapping):
         return 1.0
     weight = stated.get("mscale_all_dim")
@@ -88,10 +91,10 @@ def _root(value: float | None) -> float | None:
 def _disentangled(config: Any) -> float | None:
     """1/√(d_k · terms): content to content, and those of `pos_att_type`."""
     whole = head_width(config)
-    terms = getattr(config, "pos_att_type", None) or ()
+    terms = field(config, "pos_att_type") or ()
     kinds = terms.split("|") if isinstance(terms, str) else list(terms)
     known = {kind.strip().lower() for kind in kinds} & {"c2p", "p2c"}
-    relative = getattr(config, "relative_attention", False)
+    relative = field(config, "relative_attention", False)
     return (whole * (1 + len(known) * bool(relative))) ** -0.5 if whole else None
 
 
@@ -105,7 +108,7 @@ def _rounded_root(config: Any) -> float | None:
 
 def _where(config: Any, flag: str) -> float | None:
     """1/√d_model where the flag is set, else 1."""
-    return _over(_root(width(config))) if getattr(config, flag, False) else 1.0
+    return _over(_root(width(config))) if field(config, flag, False) else 1.0
 
 
 def _depth_share(config: Any) -> float | None:

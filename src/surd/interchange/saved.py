@@ -1,6 +1,7 @@
 """Saved: a model written as its own library writes it, and read again, as the subject of a comparison with itself."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +17,7 @@ from surd.audit.weights import ModuleWeights
 from surd.errors import SurdError
 from surd.interchange.hub_config import first_line, quiet
 from surd.interchange.stated import is_configuration
+from surd.measure.calling.fields import field
 from surd.measure.probe import unwrapped
 
 
@@ -37,7 +39,7 @@ def saved(subject: Subject, anew: Callable[[], Subject] | None = None) -> Beside
 
 
 def _round_trip(module: nn.Module, name: str, anew: Callable[[], Subject] | None) -> nn.Module:
-    if is_configuration(getattr(module, "config", None)) and hasattr(module, "save_pretrained"):
+    if is_configuration(field(module, "config")) and hasattr(module, "save_pretrained"):
         return _by_library(module, name)
     made = None if anew is None else anew().module
     if made is None or unwrapped(made) is module:
@@ -46,12 +48,17 @@ def _round_trip(module: nn.Module, name: str, anew: Callable[[], Subject] | None
             "load it yourself and compare the two: surd.check(loaded, against=model)"
         )
     made = unwrapped(made)
-    state = {key: value.detach().clone() for key, value in module.state_dict().items()}
     try:
+        state = {name: _copied(value) for name, value in module.state_dict().items()}
         made.load_state_dict(state)
-    except RuntimeError as error:
+    except Exception as error:  # whatever a loader of its own says
         raise SurdError(f"{name}: its own weights cannot be loaded again: {first_line(error)}") from None
     return made.train(module.training)
+
+
+def _copied(value: Any) -> Any:
+    """As a file holds it: each name by itself. A module may keep more than tensors in its state."""
+    return value.detach().clone() if isinstance(value, torch.Tensor) else deepcopy(value)
 
 
 def _by_library(module: Any, name: str) -> nn.Module:

@@ -10,6 +10,7 @@ from typing import Any
 
 from surd.audit.declared import Declared, Stated
 from surd.interchange.quantities import head_width, latent_gain, number, quantity, rotary_gain, width
+from surd.measure.calling.fields import field
 
 FILE = Path(__file__).parent / "families.toml"
 CAUSAL = ("ForCausalLM", "LMHeadModel")
@@ -27,14 +28,14 @@ class Part:
     @property
     def families(self) -> tuple[str, ...]:
         """Its type, and what it is the text part of."""
-        kind = str(getattr(self.config, "model_type", ""))
+        kind = str(field(self.config, "model_type", ""))
         bases = (kind.removesuffix(ending) for ending in ("_text", "_decoder", "_encoder"))
         return tuple(dict.fromkeys((kind, *bases)))
 
 
 def is_configuration(value: Any) -> bool:
     """Whether it has the shape of such a configuration: a type, and a way to become a dict."""
-    return isinstance(getattr(value, "model_type", None), str) and callable(getattr(value, "to_dict", None))
+    return isinstance(field(value, "model_type"), str) and callable(field(value, "to_dict"))
 
 
 def declared(config: Any, architecture: str = "") -> Declared:
@@ -120,7 +121,7 @@ def whole_stated(part: Part, what: str) -> Stated[int] | None:
 
 def _flag(part: Part, what: str) -> Stated[bool] | None:
     for name in _table()["fields"][what]:
-        if isinstance(value := getattr(part.config, name, None), bool):
+        if isinstance(value := field(part.config, name), bool):
             return Stated(value, f"{part.name}.{name}")
     return _said(part, what) if what != "head_bias" else None
 
@@ -181,9 +182,9 @@ def _factor(part: Part) -> Stated[float] | None:
         return Stated(scalar**-0.5, f"{part.name}.query_pre_attn_scalar")
     if (multiplier := number(config, "attention_multiplier")) is not None:
         return Stated(float(multiplier), f"{part.name}.attention_multiplier")
-    if getattr(config, "scale_attn_weights", True) is False:
+    if field(config, "scale_attn_weights", True) is False:
         return Stated(1.0, f"{part.name}.scale_attn_weights")
-    inner = getattr(config, "attn_config", None)
+    inner = field(config, "attn_config")
     if (scale := number(inner, "softmax_scale")) is not None:
         return Stated(float(scale), f"{part.name}.attn_config.softmax_scale")
     whole = head_width(config)
@@ -196,16 +197,16 @@ def _by_layer(parts: list[Part]) -> Stated[Mapping[str, float]] | None:
     """GPT-2's second option: 1/(layer + 1) besides."""
     config = parts[0].config
     layers, whole = number(config, "num_hidden_layers", "n_layer"), head_width(config)
-    if getattr(config, "scale_attn_by_inverse_layer_idx", False) is not True or not layers or not whole:
+    if field(config, "scale_attn_by_inverse_layer_idx", False) is not True or not layers or not whole:
         return None
-    base = 1.0 if getattr(config, "scale_attn_weights", True) is False else whole**-0.5
+    base = 1.0 if field(config, "scale_attn_weights", True) is False else whole**-0.5
     factors = {f"h.{layer}.": base / (layer + 1) for layer in range(int(layers))}
     return Stated(factors, "config.scale_attn_by_inverse_layer_idx")
 
 
 def _embedding(part: Part) -> Stated[float] | None:
     for flag in ("scale_embedding", "rescale_embeddings", "mup_enabled"):
-        if isinstance(on := getattr(part.config, flag, None), bool):
+        if isinstance(on := field(part.config, flag), bool):
             whole = width(part.config)
             return Stated(whole**0.5 if on and whole else 1.0, f"{part.name}.{flag}")
     return number_stated(part, "embedding") or _said(part, "embedding")
@@ -218,18 +219,18 @@ def _residual(part: Part) -> Stated[float] | None:
 def _tied(whole: Part, text: Part) -> Stated[bool] | None:
     """The outer flag counts, as the class with the head reads it; but a decoder is a model with a head of its own."""
     for part in (text, whole) if text.name.endswith(".decoder") else (whole, text):
-        if isinstance(value := getattr(part.config, "tie_word_embeddings", None), bool):
+        if isinstance(value := field(part.config, "tie_word_embeddings"), bool):
             return Stated(value, f"{part.name}.tie_word_embeddings")
     return None
 
 
 def _causal(part: Part, architecture: str) -> Stated[bool] | None:
     """Whether a text is written from left to right, by the class and by the fields that make it so."""
-    for field in ("is_decoder", "causal"):
-        value = getattr(part.config, field, None)
+    for name in ("is_decoder", "causal"):
+        value = field(part.config, name)
         if isinstance(value, bool) and architecture.endswith(CAUSAL) and _also_masked(part):
-            return Stated(value, f"{part.name}.{field}")
-    if getattr(part.config, "attn_type", None) == "bi":
+            return Stated(value, f"{part.name}.{name}")
+    if field(part.config, "attn_type") == "bi":
         return Stated(False, f"{part.name}.attn_type")
     if architecture.endswith(CAUSAL):
         return Stated(True, f"the class {architecture}")
@@ -251,7 +252,7 @@ def _also_masked(part: Part) -> bool:
 
 
 def _dtype(config: Any) -> Stated[str] | None:
-    value = getattr(config, "dtype", None)
+    value = field(config, "dtype")
     return None if value is None else Stated(str(value).removeprefix("torch."), "config.dtype")
 
 

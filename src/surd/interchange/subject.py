@@ -12,6 +12,7 @@ from surd.audit.subject import Subject, of_module
 from surd.errors import SurdError
 from surd.interchange.own_options import declared_by_options
 from surd.interchange.stated import declared, is_configuration, ties
+from surd.measure.calling.fields import field
 from surd.measure.calling.inputs import Inputs
 from surd.measure.ledger import Telling
 from surd.measure.probe import unwrapped
@@ -73,7 +74,7 @@ def stated(model: nn.Module) -> Declared:
         from surd.models.stated import declared as of_ours
 
         return of_ours(model) if isinstance(model, Model) else NOTHING
-    config = getattr(model, "config", None)
+    config = field(model, "config")
     if not is_configuration(config) or "transformers" not in sys.modules:
         return declared_by_options(model)
     return ties(model, declared(config, type(model).__name__))

@@ -6,6 +6,8 @@ from typing import Any
 
 from torch import nn
 
+from surd.measure.calling.fields import field
+
 CONFIGURED = "_attn_implementation"
 """The field of Hugging Face's configurations, which layers read at every call."""
 EAGER, FUSED = "eager", "sdpa"
@@ -48,7 +50,7 @@ def _configurations(module: nn.Module) -> list[Any]:
     """Every configuration that a part of the model holds and that names a backend, each once."""
     held = {id(config): config for part in module.modules() if (config := vars(part).get("config")) is not None}
     known = (EAGER, FUSED) if getattr(module, "_supports_sdpa", False) else (FUSED,)
-    return [config for config in held.values() if getattr(config, CONFIGURED, None) in known]
+    return [config for config in held.values() if field(config, CONFIGURED) in known]
 
 
 def _flags(module: nn.Module) -> Iterator[tuple[nn.Module, str]]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from surd.errors import SurdError
+from surd.measure.calling.fields import field
 from surd.measure.calling.inputs import VARIADIC, signature_of
 from surd.measure.calling.restore import preserved
 
@@ -54,7 +55,7 @@ def build_inputs(model: nn.Module) -> dict[str, Any]:
         raise SurdError(
             f"no inputs could be built for {type(model).__name__}.forward{signature_of(model)}: "
             f"found no way to fill {', '.join(names) or 'its arguments'}; expected one or two batches of token ids, "
-            "one of vectors or one of images. Pass `inputs`, a dict of its arguments."
+            "one of vectors or one of images. {GIVE}"
         )
     if len(found) == 1:
         return found[0]
@@ -73,7 +74,7 @@ def _runs(model: nn.Module, known: dict[str, Any]) -> bool:
 def _candidates(model: nn.Module) -> Iterator[dict[str, Any]]:
     """Ways to call the model, the likeliest first."""
     parameters = signature_of(model).parameters
-    config = getattr(model, "config", None)
+    config = field(model, "config")
     if config is not None and (ways := [*_for_configured(config, parameters)]):
         yield from (known for known in ways if not set(_required(parameters)) - known.keys())
         return
@@ -94,7 +95,7 @@ def _for_configured(config: Any, parameters: Mapping[str, inspect.Parameter]) ->
         ways.append([SOUND])  # the bins may be those of what it makes
     for way in ways:
         built = {name: value for kind in way for name, value in _content(kind, config, parameters).items()}
-        if "decoder_input_ids" in parameters and getattr(config, "is_encoder_decoder", False):
+        if "decoder_input_ids" in parameters and field(config, "is_encoder_decoder", False):
             # Not the encoder's own ids: attention to the source and to oneself would look alike.
             source = next(iter(built.values()))
             length = source.shape[1] if "input_ids" in built else LENGTH
@@ -121,7 +122,9 @@ def _content(kind: str, config: Any, parameters: Mapping[str, inspect.Parameter]
         return {kind: _normal(2, SAMPLES) if mel is None else _normal(2, _said(config, "max_length", SAMPLES), mel)}
     if kind == SOUND:
         return {"input_values": _normal(2, SAMPLES)}
-    length = WINDOW_LENGTH if hasattr(config, "attention_window") or hasattr(config, "block_size") else LENGTH
+    length = (
+        WINDOW_LENGTH if any(field(config, name) is not None for name in ("attention_window", "block_size")) else LENGTH
+    )
     ids = _tokens(_vocabulary(config), length, _special(config))
     built = {kind: ids}
     if "attention_mask" in parameters:
@@ -135,8 +138,8 @@ def _content(kind: str, config: Any, parameters: Mapping[str, inspect.Parameter]
 
 def _said(config: Any, name: str, otherwise: Any) -> Any:
     """What a configuration says, or the first of its parts that says it."""
-    for part in (config, *(getattr(config, part, None) for part in PARTS)):
-        if (value := getattr(part, name, None)) is not None:
+    for part in (config, *(field(config, part) for part in PARTS)):
+        if (value := field(part, name)) is not None:
             return value
     return otherwise
 
@@ -238,7 +241,7 @@ def _tokens(vocabulary: int, length: int, special: set[int]) -> Tensor:
     """Ids that differ from row to row, none of them special."""
     allowed = [token for token in range(max(0, min(FIRST_TOKEN, vocabulary - 1)), vocabulary) if token not in special]
     if not allowed:
-        raise SurdError(f"no inputs could be built: of a vocabulary of {vocabulary:,} no token is left; pass inputs")
+        raise SurdError(f"no inputs could be built: of a vocabulary of {vocabulary:,} no token is left. {GIVE}")
     rows = max(FEWEST_ROWS, min(ROWS, MOST_LOGITS // (length * vocabulary)))
     drawn = torch.randint(len(allowed), (rows, length), generator=torch.Generator().manual_seed(SEED))
     return torch.tensor(allowed)[drawn]
@@ -246,18 +249,16 @@ def _tokens(vocabulary: int, length: int, special: set[int]) -> Tensor:
 
 def _vocabulary(config: Any) -> int:
     """Of nested configurations too; the smaller one where source and target have their own."""
-    sizes = [getattr(config, name, None) for name in ("vocab_size", "src_vocab_size", "tgt_vocab_size")]
-    sizes += [
-        getattr(getattr(config, name, None), "vocab_size", None) for name in ("text_config", "encoder", "decoder")
-    ]
+    sizes = [field(config, name) for name in ("vocab_size", "src_vocab_size", "tgt_vocab_size")]
+    sizes += [field(field(config, name), "vocab_size") for name in ("text_config", "encoder", "decoder")]
     known = [size for size in sizes if isinstance(size, int)]
     return min(known) if known else 2**16  # characters, as in models without a table
 
 
 def _special(config: Any) -> set[int]:
     names = [f"{name}_token_id" for name in ("pad", "bos", "eos", "sep", "cls", "mask", "decoder_start")]
-    parts = [config, getattr(config, "text_config", None)]
-    values = [getattr(part, name, None) for name in names for part in parts]
+    parts = [config, field(config, "text_config")]
+    values = [field(part, name) for name in names for part in parts]
     return {value for value in values if isinstance(value, int)}
 
 

@@ -11,6 +11,12 @@ from torch import Tensor, nn
 
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
+GIVE = (
+    "Give what it is called with: a tensor, a tuple, or a dict of its arguments, as the second argument in Python or the "
+    "second thing that a factory returns, or a file of them as --batch FILE.safetensors"
+)
+"""The mend, in all the ways there are, where a model cannot be called with what was made for it."""
+
 Inputs = Tensor | Sequence[Any] | Mapping[str, Any]
 """What a model is called with: one argument, positional ones, or named ones."""
 

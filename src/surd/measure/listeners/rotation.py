@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from surd.measure.calling.fields import field
 from surd.measure.trace.naming import Names, display_path
 
 HALF = (torch.bfloat16, torch.float16)
@@ -187,8 +188,8 @@ def _largest(rounded: Tensor, exact: Tensor, positions: int) -> float:
 
 
 def _longest(module: nn.Module) -> int:
-    config = getattr(module, "config", None)
-    lengths = [getattr(config, name, None) for name in LENGTHS]
+    config = field(module, "config")
+    lengths = [field(config, name) for name in LENGTHS]
     return next((length for length in lengths if isinstance(length, int) and length > 1), LONGEST)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from surd.measure.calling.fields import field
 from surd.measure.trace.naming import display_path
 from surd.measure.watching.vitals import TieVitals, UpdateVitals
 
@@ -97,7 +98,7 @@ def read_ties(model: nn.Module, ties: tuple[tuple[str, ...], ...]) -> tuple[TieV
 
 def _declared_only(model: nn.Module) -> tuple[str, str] | None:
     """The table and the head of a model whose configuration says that they are one, when they are not."""
-    if getattr(getattr(model, "config", None), "tie_word_embeddings", False) is not True:
+    if field(field(model, "config"), "tie_word_embeddings", False) is not True:
         return None
     try:
         ends = [getattr(model, f"get_{end}_embeddings")().weight for end in ("input", "output")]
