@@ -34,7 +34,7 @@ def lines(trace: Trace, declared: Declared) -> Iterator[Line]:
             yield _line(table.site.name, "multiplier of the rows", table.multiplier, expected, source)
     for one in trace.attention:
         if one.factor is not None and not one.qk_norm:
-            values = declared.attention.value if declared.attention else (one.d_k**-0.5,)
+            values = declared.attention.value if declared.attention else one.usual
             source = declared.attention.by if declared.attention else "Vaswani et al. 2017, section 3.2.1"
             if declared.attention_by_path is not None:
                 found = [v for part, v in declared.attention_by_path.value.items() if part in f"{one.site.path}."]

@@ -2,8 +2,10 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+
+from torch import Tensor
 
 from surd.measure.use import Use
 
@@ -115,7 +117,7 @@ class Attention:
     backend: str
     """`sdpa`, `softmax`, or the name of a kernel that was asked from outside."""
     d_k: int
-    """Size of the index over which query and key are multiplied."""
+    """Size of the index over which query and key are multiplied; all parts of it, where products are summed."""
     heads: int | None
     """None where the heads cannot be told from the batch."""
     factor: float | None
@@ -136,6 +138,10 @@ class Attention:
     """The factor of every product that enters the scores, the content's own first; empty where unknown."""
     softmax_over_keys: bool
     """False when the softmax runs over another axis than the last."""
+    with_terms: int | None = None
+    """The same with the products of positions that are summed to it at one factor; None where there are none."""
+    absorbed: bool = False
+    """The queries carry the matrix of a head's keys; `d_k` is then the width of these, not that of the product."""
     by_head: tuple[float, ...] = ()
     """The factor of each head; empty where heads cannot be told apart."""
     softmax: HeadReadings | None = None
@@ -157,6 +163,11 @@ class Attention:
     def judged(self) -> bool:
         """Whether the factor could be read."""
         return self.factor is not None
+
+    @property
+    def usual(self) -> tuple[float, ...]:
+        """1/√d_k; and over the sum of all terms, for these are as good as one product of so many entries."""
+        return tuple(width**-0.5 for width in (self.d_k, self.with_terms) if width is not None)
 
     @property
     def relative(self) -> float | None:
@@ -195,6 +206,8 @@ class Embedding:
     """Name of the positions that are added, where all that is added of them is zero."""
     still: str = ""
     """Name of a table of positions from which every place gets the same row."""
+    ids: Tensor | None = field(default=None, compare=False, repr=False)
+    """Those that were looked up."""
 
 
 @dataclass(frozen=True, kw_only=True)

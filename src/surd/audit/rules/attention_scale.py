@@ -76,9 +76,9 @@ def _plain(evidence: Evidence, site: Attention, name: str, tolerance: Threshold)
         reason = _name(evidence, site, site.factor / nearest)
         yield _finding(Severity.FAULT, site, name, site.factor, nearest, by, f"{reason}, beside {by}", tolerance)
         return
-    share = _weights_share(evidence, site)
+    share = 1.0 if site.absorbed else _weights_share(evidence, site)
     ratio = site.factor * share / paper
-    if tolerance.holds(site.factor / paper) and share == 1:
+    if share == 1 and any(tolerance.holds(site.factor / usual) for usual in site.usual):
         return
     if share != 1 and threshold(NAME, "in_weights").holds(ratio):
         reason = "the rest stands in the weights of query and key"

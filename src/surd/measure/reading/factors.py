@@ -5,6 +5,7 @@ from itertools import takewhile
 
 from torch.autograd.graph import Node
 
+from surd.measure.reading.widths import Term, absorbed, content_parts, with_positions
 from surd.measure.sites import Attention, Role, Site, Unseen, numbered
 from surd.measure.trace.calls import Fused, Product, Seen, Size, Softmax
 from surd.measure.trace.gains import Gain, gain, hand_written_norms, slope
@@ -22,13 +23,17 @@ def read_attention(notes: Notes) -> tuple[list[Attention], list[Size], list[Unse
     """Every attention of the forward, in order; its parts; and every softmax that could not be looked at."""
     found: list[_Found] = []
     unseen = []
+    read: set[Node] = set()
     for call in notes.attention:
         if isinstance(call, Fused):
             found.append(_fused(notes, call))
         elif call.scores.place is None:
             unseen.append(Unseen(what=f"{call.where.path}:{Role.SCORE}", reason=NO_GRAPH))
         elif products := products_behind(notes, call):
-            found.append(_softmax(notes, call, products))
+            # The scores of a layer before may be added, as a bias that was attended by already.
+            own = [product for product in products if product.place.node not in read] or products
+            found.append(_softmax(notes, call, [*own, *(one for one in products if one not in own)], len(own)))
+            read |= {product.place.node for product in products}
         elif call.mixed:  # additive scores: no factor stands in them
             site = Site(path=call.where.path, role=Role.SCORE, file=call.where.file, line=call.where.line)
             found.append(_Found(None, site, _mixing(call)))
@@ -85,10 +90,11 @@ def _fused(notes: Notes, call: Fused) -> _Found:
     return _Found(attention, attention.site, parts, _beneath(notes, query, key))
 
 
-def _softmax(notes: Notes, call: Softmax, products: list[Product]) -> _Found:
+def _softmax(notes: Notes, call: Softmax, products: list[Product], fresh: int) -> _Found:
+    """The first products, `fresh` ones, were read by no softmax before."""
     place = call.scores.place
     assert place is not None, "products lie behind it"
-    terms, caps = [], []
+    terms, caps, summed = [], [], []
     query = key = steepest = None
     reason = raw = None
     for product in products:
@@ -102,25 +108,34 @@ def _softmax(notes: Notes, call: Softmax, products: list[Product]) -> _Found:
         if steep and sides[0] and sides[1]:
             terms.append(steep.value * product.alpha * sides[0].value * sides[1].value)
             caps.append(steep.cap)
+            if product in products[:fresh]:
+                of_content = all(behind(notes, x) & notes.content for x in (product.left, product.right))
+                wider = absorbed(notes, *sides)
+                width = product.d_k - (wider or 0)
+                summed.append(Term(width, wider is not None, terms[-1], steep.vector != 0, of_content))
     content = products[0]
+    cut = content_parts(summed) if summed and not reason else []
+    carries = any(one.absorbed for one in cut)
     heads = _heads(notes, content)
     attention = Attention(
         site=_site(notes, call, content.left, content.right),
         backend="softmax",
-        d_k=content.d_k,
+        d_k=sum(one.width for one in cut) or content.d_k,
+        with_terms=with_positions(summed, cut),
+        absorbed=carries,
         heads=heads,
         factor=None if reason else terms[0],
         reason=reason,
         slope=raw,
         query_gain=query.value if query else None,
         key_gain=key.value if key else None,
-        qk_norm=_normed(notes, query, key),
+        qk_norm=not carries and _normed(notes, query, key),
         cap=caps[0] if caps else None,
         terms=tuple(terms),
         softmax_over_keys=call.axis == call.values.dim() - 1,
-        by_head=() if reason else by_head(
-            heads if content.stride else None, query, key, steepest, content.alpha, len(content.shape)
-        ),
+        by_head=()
+        if reason
+        else by_head(heads if content.stride else None, query, key, steepest, content.alpha, len(content.shape)),
         softmax=read_softmax(call.values, heads, call.axis),
         reads=_reads(notes, query, key),
     )
