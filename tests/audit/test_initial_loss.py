@@ -10,8 +10,11 @@ from audit.languages import VOCABULARY, WIDTH, Flat, Modules
 from torch import nn
 
 from surd.api import check
+from surd.audit.evidence import Evidence
 from surd.audit.finding import Severity
+from surd.audit.rules.initial_loss import own_logit
 from surd.audit.specimen import encoder, language_model
+from surd.audit.subject import of_module
 
 RULE = "initial-loss"
 TOKENS = (torch.randint(4, VOCABULARY, (6, 13), generator=torch.Generator().manual_seed(2)),)
@@ -120,6 +123,54 @@ def test_a_tied_t5_divides_before_its_head() -> None:
     report = check(model, select=[RULE])
     assert [one.severity for one in report.findings] == [Severity.DECLARED], str(report)
     assert "scale_decoder_outputs" in report.findings[0].message
+
+
+IGNORED = -100
+
+
+def labelled(tokens: torch.Tensor, ignored: int = IGNORED) -> torch.Tensor:
+    """Targets as a trainer hands them on: one later, and nothing at padding."""
+    labels = torch.cat([tokens[:, 1:], tokens[:, :1]], 1)
+    labels[1::2, 9:] = ignored
+    return labels
+
+
+def test_labels_are_not_the_tokens() -> None:
+    """The usual batch of a training holds both, and labels that are no token."""
+    batch = {"input_ids": TOKENS[0] % 300, "attention_mask": torch.ones_like(TOKENS[0])}
+    batch["labels"] = labelled(batch["input_ids"])
+    assert silent(gpt2(), RULE, inputs=batch).findings == ()
+    model = gpt2(initializer_range=0.2)
+    own = own_logit(Evidence(of_module(model, batch)))
+    plain = own_logit(Evidence(of_module(model, {"input_ids": batch["input_ids"]})))
+    assert own is not None and own == pytest.approx(plain)
+
+
+class Trained(Modules):
+    """Returns its loss beside its logits, where it is given targets."""
+
+    def forward(self, tokens, targets=None):
+        logits = self.logits(self.hidden(tokens))
+        if targets is None:
+            return logits
+        return logits, nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
+
+
+def test_targets_as_the_second_argument() -> None:
+    model = Trained(tied=True)
+    assert silent(model, RULE, inputs=(TOKENS[0], labelled(TOKENS[0], -1))).findings == ()
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_tie_through_one_bare_matrix(tied) -> None:
+    """The same excess is much for a head of its own, and little for the input's own token of a tied one."""
+    model = Flat(tied=tied, std=1.3 * WIDTH**-0.5)
+    if tied:
+        nn.init.normal_(model.E, std=1.3 * WIDTH**-0.5)
+    ties = [one for one in Evidence(of_module(model, TOKENS)).trace.ties if one.same_storage]
+    assert bool(ties) is tied
+    report = asked(model, RULE, inputs=TOKENS)
+    assert [one.high for one in report.failing] == ([] if tied else [0.7]), str(report)
 
 
 def test_an_untied_t5_whose_head_has_unit_entries() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from surd.measure.calling.building import build_inputs
 from surd.measure.calling.hearing import hear
 from surd.measure.calling.inputs import Inputs, arguments, replaced, signature_of, tensors
 from surd.measure.calling.restore import preserved
-from surd.measure.drawn import is_drawn
+from surd.measure.drawn import has_learned, is_drawn
 from surd.measure.listeners.extremes import Hearing
 from surd.measure.listeners.norms import Norm, Norms
 from surd.measure.listeners.rotation import Rotations
@@ -86,8 +87,13 @@ class Evidence:
         """Whether the model has been trained, as far as its weights tell."""
         if self.subject.trained is not None:
             return self.subject.trained
-        matrices = (self.weights.top(name) for name, _ in self.weights.matrices())
-        return not is_drawn(matrices)
+        vectors = (self.weights.tensor(name) for name in self.weights.names() if len(self.weights.shape(name)) == 1)
+        return has_learned(vectors) or self.grown
+
+    @cached_property
+    def grown(self) -> bool:
+        """Whether training shows in its matrices, so that one of them that is as it was drawn stands out."""
+        return not is_drawn(self.weights.top(name) for name, _ in self.weights.matrices())
 
     def size(self, site: str) -> float | None:
         """The rms that was measured at a site; of scores, their deviation from the mean of the row."""
@@ -154,10 +160,26 @@ class Evidence:
 
     @cached_property
     def tokens(self) -> Tensor | None:
-        """The ids that stand at the positions of the logits; those of the decoder, where there is one."""
-        ids = [x for x in tensors(self.inputs) if x.dtype in (torch.int32, torch.int64) and x.dim() > 1]
-        fit = [x for x in ids if x.shape == self.logits.shape[:-1] and bool((x != x.flatten()[0]).any())]
+        """The ids that stand at the positions of the logits; those of the decoder, where there is one.
+
+        They are what its table was asked for: of the arguments, labels and masks have the same shape.
+        """
+        *shape, classes = self.logits.shape
+        fit = [x for x, rows in self._looked_up(tuple(shape)) if rows in (classes, classes + 1)]
         return fit[-1] if fit else None
+
+    def _looked_up(self, shape: tuple[int, ...]) -> list[tuple[Tensor, int]]:
+        """Ids that stand at so many places, in this order, and how many rows their table has; not one id everywhere."""
+        found = []
+        for table in self.trace.embeddings:
+            ids = table.ids
+            if ids is None or ids.numel() != prod(shape) or bool((ids == ids.flatten()[0]).all()):
+                continue
+            if ids.dim() == 2 and len(shape) == 2 and tuple(ids.shape) != shape:
+                ids = ids.mT if tuple(ids.mT.shape) == shape else None
+            if ids is not None:
+                found.append((ids.reshape(shape).long(), table.rows))
+        return found
 
     @cached_property
     def targets(self) -> TargetWeights:
@@ -203,9 +225,8 @@ class Evidence:
         stated = self.declared.padding
         padding = stated.value if stated is not None else tables[0].padding_idx if tables else None
         given = self.subject.inputs is not None
-        ids = [x for x in tensors(self.inputs) if x.dtype in (torch.int32, torch.int64) and x.dim() == 2]
-        # A mask of ones and zeros has the shape of the tokens, and is none of them.
-        fit = [x for x in ids if tuple(x.shape) == self.targets.shape and int(x.max()) > 1]
+        # A mask of ones and zeros, or the labels, has the shape of the tokens, and is none of them.
+        fit = [ids for ids, _ in self._looked_up(self.targets.shape) if ids.dim() == 2 and int(ids.max()) > 1]
         if padding is None and fit and given:
             padding = _run_at_ends(fit[-1])
         return None if padding is None or not fit else _with_next(fit[-1] == padding)

@@ -55,10 +55,11 @@ def look(evidence: Evidence) -> Iterator[Finding]:
 def own_logit(evidence: Evidence) -> float | None:
     """Mean logit of the token that stands at the same place of the input, over the mean of all; None without tokens."""
     logits, tokens = evidence.logits, evidence.tokens
-    if tokens is None or tokens.shape != logits.shape[:-1]:
+    if tokens is None:
         return None
-    own = logits.gather(-1, tokens.long()[..., None])[..., 0]
-    return float((own - logits.mean(-1)).mean())
+    known = tokens < logits.shape[-1]  # a table may have a row more than the head, for padding
+    own = logits.gather(-1, (tokens * known)[..., None])[..., 0] - logits.mean(-1)
+    return float(own[known].mean())
 
 
 def _stated(evidence: Evidence, table: str) -> Stated[float] | None:

@@ -67,6 +67,7 @@ def _embedding(notes: Notes, lookup: LookUp, site: Site) -> tuple[Embedding, See
         dtype=_promoted(lookup, entering),
         blank="" if entering is None else blank_positions(notes, lookup, entering),
         still="" if entering is None else still_positions(notes, lookup, entering),
+        ids=lookup.ids.detach() if lookup.token else None,
     ), entering
 
 
@@ -106,7 +107,7 @@ def read_ties(notes: Notes, head: Head | None, weight: Tensor | None) -> list[Ti
             first=first,
             second=second,
             same_parameter=one is other,
-            same_storage=_stored(one) == _stored(other) is not None,
+            same_storage=any(_stored(one) == _stored(turned) is not None for turned in (other, other.mT)),
             equal_values=any(one.shape == turned.shape and torch.equal(one, turned) for turned in (other, other.mT)),
         )
         for (first, one), (second, other) in pairs
