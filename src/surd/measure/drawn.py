@@ -1,4 +1,4 @@
-"""Drawn: whether matrices are still as an initialisation drew them, told from their largest singular values."""
+"""Drawn: whether weights are still as an initialisation left them, told from singular values and from gains."""
 
 from collections.abc import Iterable
 from itertools import islice
@@ -11,11 +11,18 @@ EDGE = 1.15
 """Times σ(√rows + √columns): no matrix of independent entries has a larger singular value (Marchenko–Pastur), but for
 fluctuations of a few percent at these sizes; a trained one soon has."""
 SMALLEST = 16
+FEWEST = 8
+"""Entries of a gain."""
 STEPS = 8
 SHARE = 0.75
 """Of the matrices: a table of sinusoids, kept as a parameter, is not drawn either."""
 MOST = 32
 """Matrices that are looked at; training moves them all."""
+GAINS = (0.2, 5.0)
+"""Between these lie all entries of a norm's gain, which starts as ones."""
+MIDDLE = (0.5, 1.5)
+MOVED = 1e-4
+"""Standard deviation of a gain that has learned: a single step of AdamW at the usual rates moves entries by as much."""
 
 
 @torch.no_grad()
@@ -27,6 +34,22 @@ def is_drawn(matrices: Iterable[Tensor]) -> bool:
     ratios = (ratio for matrix in matrices if (ratio := edge_ratio(matrix)) is not None)
     judged = [ratio <= EDGE for ratio in islice(ratios, MOST)]
     return sum(judged) >= SHARE * len(judged)
+
+
+@torch.no_grad()
+def has_learned(vectors: Iterable[Tensor]) -> bool:
+    """Whether most gains of norms, of two at least, have entries of their own: no initialisation draws these.
+
+    A few hundred updates move a matrix by less than its draw, so that its singular values tell nothing yet.
+    """
+    moved = [float(x.float().std()) > MOVED for x in islice(filter(_is_gain, vectors), MOST)]
+    return len(moved) > 1 and sum(moved) >= SHARE * len(moved)
+
+
+def _is_gain(x: Tensor) -> bool:
+    if x.dim() != 1 or len(x) < FEWEST or not x.is_floating_point():
+        return False
+    return GAINS[0] < float(x.min()) and float(x.max()) < GAINS[1] and MIDDLE[0] < float(x.float().mean()) < MIDDLE[1]
 
 
 def edge_ratio(matrix: Tensor) -> float | None:

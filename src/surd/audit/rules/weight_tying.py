@@ -202,7 +202,7 @@ def _undeclared(evidence: Evidence, first: str, second: str) -> Iterator[Finding
                 RETIE if not in_file else f"write only {first}, and declare the tie",
             )  # fmt: skip
             return
-    if rows[0] == rows[1] and evidence.trained and (text := _unwritten(weights, first, second)):
+    if rows[0] == rows[1] and evidence.trained and evidence.grown and (text := _unwritten(weights, first, second)):
         drawn = second if _drawn(weights, second) else first
         yield _finding(
             Severity.FAULT, drawn, "cosine of the two", cosine(weights, first, second), 1.0, IDENTITY,
