@@ -144,6 +144,51 @@ def test_a_port_that_keeps_the_factor_in_its_weights_is_no_fault() -> None:
     assert [one.severity for one in report.findings if one.rule == "attention-scale"] == [Severity.NOTE]
 
 
+class Biased(Port):
+    """With a bias of the head, and a way of its own to spoil what is no scale."""
+
+    def __init__(self, spoil: str = "") -> None:
+        super().__init__()
+        self.spoil = spoil
+        self.bias = nn.Parameter(torch.linspace(-1, 1, VOCABULARY).sin())
+
+    def forward(self, ids: Tensor) -> Tensor:
+        logits = super().forward(ids)
+        if self.spoil == "noise":
+            return logits + torch.randn_like(logits) + self.bias
+        if self.spoil == "order":
+            return (logits + self.bias).flip(-1)
+        if self.spoil == "normalised":
+            return (logits + self.bias).log_softmax(-1)
+        return logits if self.spoil == "bias" else logits + self.bias
+
+
+@pytest.mark.parametrize(
+    ("spoil", "rule"),
+    [("", ""), ("bias", "head-bias"), ("order", "logit-scale"), ("noise", "logit-scale"), ("normalised", "")],
+)
+def test_outputs_that_differ_though_no_scale_does_are_told(spoil: str, rule: str) -> None:
+    torch.manual_seed(0)
+    right, port = Biased().eval(), Biased(spoil).eval()
+    port.load_state_dict(right.state_dict())
+    report = check(port, (torch.randint(VOCABULARY, (2, 12)),), against=right)
+    told = [one for one in report.failing if one.quantity.startswith("difference of the")]
+    assert [one.rule for one in told] == ([rule] if rule else []), str(report)
+    if spoil in ("", "bias", "order"):
+        assert report.failing == tuple(told), str(report)
+    if spoil == "bias":
+        assert told[0].site == "bias" and "added there and not here" in told[0].message
+
+
+def test_other_numbers_give_other_outputs() -> None:
+    model = original()
+    port = ported(model)
+    with torch.no_grad():
+        port.tokens.weight = nn.Parameter(port.tokens.weight[torch.randperm(VOCABULARY)])
+    report = check(port, against=model)
+    assert not any(one.quantity.startswith("difference of the") for one in report.failing), str(report)
+
+
 def test_a_matrix_that_was_not_ported_is_found_by_its_name() -> None:
     model = original()
     port = ported(model)
@@ -336,7 +381,8 @@ def test_a_model_that_does_not_name_its_table_can_be_resized_too() -> None:
     torch.manual_seed(0)
     ids = (torch.randint(VOCABULARY, (2, 12)),)
     assert check(Resizing(retie=True).eval(), ids, against="resized").clean
-    assert only(check(Resizing(retie=False).eval(), ids, against="resized"), "weight-tying").expected is True
+    cut = only(check(Resizing(retie=False).eval(), ids, against="resized"), "weight-tying")
+    assert cut.expected is True and [one.rule for one in cut.consequences] == ["parameter-count"]
     with pytest.raises(SurdError, match=rf"resize_token_embeddings\({VOCABULARY + MORE}\) raised KeyError"):
         check(Resizing(retie=True, raises=True).eval(), ids, against="resized")
 

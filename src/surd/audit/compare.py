@@ -12,13 +12,15 @@ from surd.audit.judge import ORDER, Report, merged
 from surd.audit.ledger import Line
 from surd.audit.matching import Pair, matched
 from surd.audit.report.words import number
-from surd.audit.rule import refuse_unknown
+from surd.audit.rule import names, refuse_unknown
 from surd.audit.scales import constants, sizes, stored
 from surd.audit.thresholds import Threshold, threshold
+from surd.audit.unexplained import apart, unexplained
 from surd.measure.sites import Role, Trace
-from surd.measure.tensors import rms
 
 NAME = "comparison"
+ROUNDING = "constant-rounding"
+ALONE = "nothing of it is compared between two models here: check each by itself"
 ROUNDED, EXACT = 3e-4, 3e-5
 """Relative difference from which a constant is another one, and up to which it is read as the same."""
 SHARE = 0.8
@@ -36,6 +38,8 @@ class Sides:
     """A port, or one model in two states: then every size must agree."""
     exact: Threshold
     """For what must agree."""
+    outputs: Threshold
+    """For the difference of what both return, of its size, where weights and inputs are the same."""
 
     @property
     def by(self) -> str:
@@ -52,11 +56,13 @@ def compared(
     ignore: Sequence[str] = (),
     static: bool = False,
     further: Sequence[Finding] = (),
+    looked: Sequence[str] = (),
 ) -> Report:
     """A finding for each scale in which the first model differs from the second, whose own is right by definition.
 
     A constant that differs is a fault. So is a size, where both have the same weights; else it is a note, for training,
-    or another draw, may have moved it. `further` findings were made between the two elsewhere.
+    or another draw, may have moved it. `further` findings were made between the two elsewhere, by the rules that
+    `looked`.
     """
     refuse_unknown((*select, *ignore))
 
@@ -70,20 +76,30 @@ def compared(
     kept = [pair for pair in (*fixed, *weights, *moving) if wanted(pair[0].rule)]
     seen = [pair for pair in kept if pair[0].value is not None and pair[1].value is not None]
     skipped += [_blind(pair, sides.by) for pair in kept if pair[0].value is None or pair[1].value is None]
-    found = [*_differing(sides, seen), *(one for one in further if wanted(one.rule))]
+    # All of them, whatever is selected: the outputs differ from what is not told too.
+    whole = [pair for pair in (*fixed, *weights, *moving) if pair[0].value is not None and pair[1].value is not None]
+    every = [*_differing(sides, whole), *further]
+    more, said = ([], []) if static else _of_outputs(sides, weights, any(one.severity.fails for one in every))
+    every += more
+    found = [one for one in every if wanted(one.rule)]
     told = {one.rule for one in found}
+    looking = {pair[0].rule for pair in seen} | {rule for rule in looked if wanted(rule)}
+    if any(not pair[0].size for pair in seen) and wanted(ROUNDING):
+        looking.add(ROUNDING)
+    dark = looking | told | {one.rule for one in skipped}
+    skipped += [Skipped(rule=rule, reason=ALONE) for rule in names() if rule not in dark]
     trace = mine.shared.get("trace")
     return Report(
         subject=f"{mine.subject.name} against {sides.by}",
         findings=_grouped(merged(found)),
         skipped=tuple(one for one in skipped if wanted(one.rule)),
-        passed=tuple(sorted({pair[0].rule for pair in seen} - told)),
+        passed=tuple(sorted(looking - told)),
         trained=mine.trained,
         trace=trace if isinstance(trace, Trace) else None,
         ledger=tuple(line for pair in seen for line in _lines(pair, sides.by)),
         heads=(),
         structure=mine.weights.structure(),
-        notes=(*mine.subject.notes, *_notes(sides, static)),
+        notes=(*mine.subject.notes, _how(sides, static), *said),
         blind=next((str(x) for x in map(mine.shared.get, ("inputs", "trace")) if isinstance(x, Unobserved)), ""),
     )
 
@@ -91,11 +107,12 @@ def compared(
 def _sides(mine: Evidence, theirs: Evidence, same_inputs: bool, weights: Sequence[Pair]) -> Sides:
     half = not {mine.dtype, theirs.dtype} <= {torch.float32, torch.float64}
     exact = threshold(NAME, "half" if half else "fp32")
+    outputs = threshold(NAME, "outputs_half" if half else "outputs")
     tight = threshold(NAME, "weights_half" if half else "weights")
     matrices = [pair for pair in weights if pair[0].rule == "init-std"]
     alike = sum(tight.holds(_ratio(*_numbers(pair))) for pair in matrices)
     same = bool(matrices) and alike >= SHARE * len(matrices)
-    return Sides(mine=mine, theirs=theirs, same_inputs=same_inputs, same_weights=same, exact=exact)
+    return Sides(mine=mine, theirs=theirs, same_inputs=same_inputs, same_weights=same, exact=exact, outputs=outputs)
 
 
 def _observed(sides: Sides) -> tuple[list[Pair], list[Pair], list[Skipped]]:
@@ -131,7 +148,7 @@ def _differing(sides: Sides, pairs: Sequence[Pair]) -> Iterator[Finding]:
         elif not _agree(pair, sides.exact):
             yield _finding(sides, pair, _of_constant(sides, pair))
         elif _rounded(pair):
-            rounding = replace(pair[0], rule="constant-rounding"), replace(pair[1], rule="constant-rounding")
+            rounding = replace(pair[0], rule=ROUNDING), replace(pair[1], rule=ROUNDING)
             yield _finding(sides, rounding, Severity.WARNING)
     for found in loose.values():
         # With the same weights the first place leads to the cause; else the one that differs most tells most.
@@ -238,18 +255,31 @@ def _mend(sides: Sides, pair: Pair, severity: Severity) -> str:
     if one.size:
         return f"look at what stands before {one.site}: up to there the sizes agree"
     assert other.value is not None, "what has no value is skipped"
+    if isinstance(other.value, bool):
+        return f"make it so, as in {sides.by}" if other.value else f"undo it: in {sides.by} it is not so"
     return f"make it {number(_told(other.value))}, as in {sides.by}"
 
 
 def _grouped(found: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Sizes at sites follow from the first constant or weight that differs, or else from the first size that does."""
+    """Sizes at sites follow from the first constant or weight that differs, or else from the first size that does.
+
+    How many numbers there are follows from a tie that one of the two has not.
+    """
+    cut = next((one for one in found if one.rule == "weight-tying" and one.severity.fails), None)
+    if cut is not None:
+        counts = tuple(one for one in found if one.rule == "parameter-count")
+        found = [replace(one, consequences=counts) if one is cut else one for one in found if one not in counts]
     faults = [one for one in found if one.severity.fails]
     causes = [one for one in faults if not (one.quantity.startswith("rms of") and ":" in one.site)]
     cause = (causes or faults or [None])[0]
     if cause is None:
         return tuple(sorted(found, key=lambda one: ORDER.index(one.severity)))
     followers = tuple(one for one in faults if one is not cause and one not in causes)
-    primary = [replace(one, consequences=followers) if one is cause else one for one in found if one not in followers]
+    primary = [
+        replace(one, consequences=(*one.consequences, *followers)) if one is cause else one
+        for one in found
+        if one not in followers
+    ]
     return tuple(sorted(primary, key=lambda one: ORDER.index(one.severity)))
 
 
@@ -259,23 +289,22 @@ def _lines(pair: Pair, by: str) -> Iterator[Line]:
         yield Line(site=pair[0].site, quantity=pair[0].quantity, measured=first, expected=second, source=by)
 
 
-def _notes(sides: Sides, static: bool) -> Iterator[str]:
-    """How the comparison was made, and whether the outputs agree."""
-    if static:
-        yield "weights alone were compared"
-        return
+def _how(sides: Sides, static: bool) -> str:
+    """In words."""
     weights = "the same weights" if sides.same_weights else "other weights"
-    yield f"{weights}, {'the same inputs' if sides.same_inputs else 'inputs of its own for each'}"
-    if sides.same_inputs:
-        try:
-            outputs = [[x for x in side.outputs if x.is_floating_point()] for side in (sides.mine, sides.theirs)]
-        except Unobserved:
-            return
-        for mine, theirs in zip(*outputs, strict=False):
-            if mine.shape == theirs.shape:
-                difference = rms(mine.float() - theirs.float()) / max(rms(theirs.float()), 1e-30)
-                yield f"the first output differs by {difference:.2g} of its size"
-                return
+    inputs = "the same inputs" if sides.same_inputs else "inputs of its own for each"
+    return "weights alone were compared" if static else f"{weights}, {inputs}"
+
+
+def _of_outputs(sides: Sides, weights: Sequence[Pair], explained: bool) -> tuple[list[Finding], list[str]]:
+    """What is found where they differ and no scale told why; and a note of how much they differ."""
+    found = apart(sides.mine, sides.theirs) if sides.same_inputs else None
+    if found is None:
+        return [], []
+    told = [] if explained else [*unexplained(sides.mine, sides.theirs, found, weights, sides.outputs, sides.by)]
+    open_end = sides.same_weights and not explained and not told and not sides.outputs.holds(found.share)
+    why = ", and no scale tells why" if open_end else ""
+    return told, [f"the first output differs by {found.share:.2g} of its size{why}"]
 
 
 def _ratio(first: float, second: float) -> float:

@@ -16,7 +16,7 @@ RULES = {
     Role.EMBED: "embedding-scale",
     Role.QUERY: "qk-norm-growth",
     Role.KEY: "qk-norm-growth",
-    Role.VALUE: "init-std",
+    Role.VALUE: "residual-growth",
     Role.SCORE: "attention-logit-max",
     Role.WEIGHT: "attention-entropy",
     Role.MIX: "head-layout",
