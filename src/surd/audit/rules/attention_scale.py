@@ -7,9 +7,10 @@ from math import isclose, isfinite, sqrt
 import torch
 
 from surd.audit.evidence import Evidence
-from surd.audit.finding import Finding, Severity, Skipped
+from surd.audit.finding import Finding, Severity, Skipped, Unobserved
 from surd.audit.rule import Models, Needs, Rule
 from surd.audit.thresholds import Threshold, threshold
+from surd.errors import SurdError
 from surd.measure.sites import Attention, Role
 
 NAME = "attention-scale"
@@ -24,17 +25,36 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
     for site in evidence.attention:
         if site.factor is None:
             yield Skipped(site=site.name, reason=site.reason or "the factor could not be read")
-        elif site.qk_norm:
-            yield from _normalised(evidence, site, tolerance)
+            continue
+        if site.qk_norm:
+            found = list(_normalised(evidence, site, tolerance))
         else:
             found = [
                 one
                 for name, factor in _factors(site)
                 for one in _plain(evidence, replace(site, factor=factor), name, tolerance)
             ]
-            yield from found
-            if not any(one.severity.fails for one in found):
-                yield from _other_backend(evidence, site, tolerance)
+        fails = any(isinstance(one, Finding) and one.severity.fails for one in found)
+        if fails and (reason := _no_tokens(evidence, site)):
+            yield Skipped(site=site.name, reason=reason)
+            continue
+        yield from found
+        if not fails and not site.qk_norm:
+            yield from _other_backend(evidence, site, tolerance)
+
+
+def _no_tokens(evidence: Evidence, site: Attention) -> str:
+    """Why a query or key is no slice of one token, so that products are not sums of d_k independent terms."""
+    try:
+        layouts = evidence.mixing.layouts
+    except (Unobserved, SurdError):
+        return ""
+    own = next((x for x in layouts if (x.site.path, x.site.call) == (site.site.path, site.site.call)), None)
+    if own is not None and own.channels:
+        return "channels attend to channels: the product sums over positions"
+    if own is not None and own.several:
+        return "a query or key is made of several tokens, whose number is part of the factor"
+    return ""
 
 
 def _unseen(evidence: Evidence) -> Iterator[Skipped]:

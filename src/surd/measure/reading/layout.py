@@ -20,6 +20,8 @@ from surd.measure.trace.graph import Place, Stops, walk_back
 from surd.measure.trace.notes import Notes
 
 MIXED = "an entry of a query or key depends on several tokens: no layout can be read"
+AGAIN = "the values reach the output also by what asks for them, so that they cannot be told apart"
+ACROSS = "the values of one key come from several tokens: what attends are channels, or sums over positions"
 CUT = 1e-3
 """Weights above this that are zero where they mix were set to zero."""
 ONE = "values and keys are one tensor: what reaches the output as a value cannot be told from what asks for it"
@@ -41,6 +43,10 @@ class Layout:
     """How many tokens asked for what the output projection reads at one token: 1."""
     astray: bool = False
     """It was one token, but another one."""
+    channels: bool = False
+    """Channels attend to channels."""
+    several: bool = False
+    """An entry of a query or key is made of several tokens, as a mean of them is."""
     reason: str = ""
 
 
@@ -68,7 +74,8 @@ def read_layouts(notes: Notes) -> list[Layout]:
     for call, mix in zip(notes.attention, mixes, strict=True):
         operands = _operands(notes, call)
         if operands is not None:
-            found.append(_layout(notes, call, operands, mix, stops))
+            several = any(_several(notes, operand.place) for operand in operands[:2])
+            found.append(replace(_layout(notes, call, operands, mix, stops), several=several))
     return found
 
 
@@ -120,6 +127,8 @@ def _layout(
     reached = None if value is None or value.place is None else pull(mix.place, value.place, last)
     # One entry of the mix adds up one entry of every value that its row sees.
     keys = None if reached is None else int(_plain(reached).sum())
+    if keys is not None and keys > _summed(notes, call, mix.place):
+        return Layout(site=site, reason=AGAIN)
     query, key = _in_order(mix.place, query, key, keys, d_k, last)
     if query.place is None or key.place is None:
         return Layout(site=site, reason="what the weights mix was not seen")
@@ -127,6 +136,12 @@ def _layout(
     asking, astray = (None, False) if _sideways(notes, call) else _asking(notes, mix.place, query.place, mixes)
     value_tokens = None if reached is None or value is None else _count(notes, value.place, _plain(reached))
     key_tokens = None if keys is None else _key_tokens(notes, key.place, pull(mix.place, key.place, last), keys, d_k)
+    fewer = [x for x in (key_tokens, value_tokens) if x is not None and keys is not None and x < keys]
+    if fewer or astray or (asking or 1) > 1:
+        operands = [x.place for x in (query, key, value) if x is not None and x.place is not None]
+        channels = reached is not None and value is not None and _channels(notes, mix.place, value.place, reached)
+        if channels or any(_across(notes, place) for place in operands):
+            return Layout(site=site, channels=channels, reason=ACROSS)
     return Layout(
         site=site,
         keys=keys,
@@ -136,6 +151,67 @@ def _layout(
         astray=astray,
         reason=MIXED if asking is None and (keys is None or (key_tokens is None and value_tokens is None)) else "",
     )
+
+
+def _summed(notes: Notes, call: Fused | Softmax, mix: Place) -> int:
+    """Over how many keys one entry of the mix is a sum, at most."""
+    if isinstance(call, Fused):
+        return call.key.shape[-2]
+    product = notes.products.get(mix.node)
+    return max(call.values.shape) if product is None else product.d_k
+
+
+def _several(notes: Notes, operand: Place | None) -> bool:
+    """Whether one entry of a query or key depends on several tokens."""
+    if operand is None:
+        return False
+    one = torch.zeros(operand.shape, dtype=operand.dtype, device=operand.device)
+    one.view(-1)[-1] = 1
+    tokens = _tokens(notes, operand, one)
+    return tokens is not None and int(tokens.sum()) > 1
+
+
+def _channels(notes: Notes, mix: Place, value: Place | None, reached: Tensor) -> bool:
+    """Whether a value is one entry of every token of its row: channels attend to channels (El-Nouby et al. 2021).
+
+    Heads that are cut wrongly hold some tokens of a row only.
+    """
+    where = _plain(reached).nonzero()
+    axes = [axis for axis in range(reached.dim()) if len(where[:, axis].unique()) > 1]
+    if len(axes) != 1 or value is None:
+        return False
+    key = torch.zeros_like(reached, dtype=torch.bool)
+    key.select(axes[0], int(where[-1, axes[0]])).fill_(True)
+    for axis in range(len(mix.shape)):
+        several = torch.zeros(mix.shape, dtype=mix.dtype, device=mix.device)
+        several.movedim(axis, -1)[(-1,) * (len(mix.shape) - 1)] = 1
+        one = pull(mix, value, several)
+        support = None if one is None else _plain(one) & key
+        tokens = None if support is None else _tokens(notes, value, signs(value) * support)
+        if support is None or tokens is None:
+            continue
+        rows = [tokens.shape[place] for place in (0, 1) if place < tokens.dim() and tokens.shape[place] in _rows(notes)]
+        whole = {tokens.numel() // count for count in rows or (_rows(notes) if tokens.dim() == 1 else ())}
+        entries = int(support.sum())
+        if entries > 1 and entries == int(tokens.sum()) and entries in whole:
+            return True
+    return False
+
+
+def _across(notes: Notes, operand: Place) -> bool:
+    """Whether a projection behind an operand sums over positions (Wang et al. 2020, arXiv 2006.04768), not features."""
+    stops = {node: one.place for node, one in notes.projections.items()}
+    for node in walk_back([operand.node], {**stops, **notes.origins.places})[0]:
+        projection = notes.projections.get(node)
+        if projection is None or projection.read.place is None or (axis := _feature_axis(projection)) is None:
+            continue
+        read = projection.read.place
+        summed = torch.zeros(read.shape, dtype=read.dtype, device=read.device)
+        summed.movedim(axis, -1)[(-1,) * (len(read.shape) - 1)] = 1
+        tokens = _tokens(notes, read, summed)
+        if tokens is not None and int(tokens.sum()) > 1:
+            return True
+    return False
 
 
 def _in_order(mix: Place, left: Seen, right: Seen, keys: int | None, d_k: int, last: Tensor) -> tuple[Seen, Seen]:
@@ -194,7 +270,7 @@ def _asking(notes: Notes, mix: Place, query: Place, mixes: Stops) -> tuple[int |
     flat = torch.zeros_like(drawn).reshape(-1, drawn.shape[-1])
     flat[-1] = drawn.reshape(flat.shape)[-1]
     asked = pull(read, query, flat.view(drawn.shape).movedim(-1, axis))
-    if asked is None or not bool((asked != 0).any()):
+    if asked is None or not bool((asked != 0).any()) or not bool(asked.isfinite().all()):
         return None, False
     count = _count(notes, query, asked != 0)
     tokens = _tokens(notes, query, signs(query) * (asked != 0))
@@ -217,12 +293,13 @@ def _rows(notes: Notes) -> set[int]:
 
 
 def _output_projection(notes: Notes, mix: Place, mixes: Stops) -> Projection | None:
-    """The first projection that reads the mix, and nothing projected since."""
+    """The first projection that reads the mix, and nothing projected or mixed since."""
     stops = {**{node: one.place for node, one in notes.projections.items()}, **notes.origins.places, **mixes}
     for projection in notes.projections.values():
         place = projection.read.place
-        if place is not None and mix.node in walk_back([place.node], stops)[0]:
-            return projection
+        met, passed = walk_back([place.node], stops) if place is not None else ({}, [])
+        if mix.node in met:
+            return None if any(node in notes.products for node in passed) else projection
     return None
 
 
