@@ -108,3 +108,35 @@ class Beside(Attention):
 def test_products_side_by_side_are_not_summed():
     silent(Language(Beside()), RULE)
     assert found(Language(Beside(factor=1.0)), RULE).expected == pytest.approx(HEALTHY)
+
+
+class Talking(Attention):
+    """A layer mixes the scores of the heads before the softmax, and another one their weights behind it."""
+
+    def __init__(self, factor: float, convolution: bool, behind: bool = False):
+        super().__init__(factor=factor)
+        self.behind = behind
+        self.first, self.second = (
+            nn.Conv2d(HEADS, HEADS, 1) if convolution else nn.Linear(HEADS, HEADS) for _ in range(2)
+        )
+
+    def mixed(self, layer: nn.Module, x: Tensor) -> Tensor:
+        return layer(x) if isinstance(layer, nn.Conv2d) else layer(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = (split(project(x)) for project in (self.query, self.key, self.value))
+        scores = query @ key.mT
+        scores = (
+            self.mixed(self.first, scores) * self.factor
+            if self.behind
+            else self.mixed(self.first, scores * self.factor)
+        )
+        return self.output(merge(self.mixed(self.second, scores.softmax(-1)) @ value))
+
+
+@pytest.mark.parametrize("behind", [True, False])
+@pytest.mark.parametrize("convolution", [True, False])
+def test_talking_heads_keep_their_factor(convolution, behind):
+    silent(Language(Talking(HEALTHY, convolution, behind)), RULE)
+    finding = found(Language(Talking(1.0, convolution, behind)), RULE)
+    assert finding.measured == pytest.approx(1.0) and "missing" in finding.message

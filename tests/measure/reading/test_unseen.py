@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from measure import constructions as built
-from measure.faults import D_MODEL, HEADS, VOCABULARY, Attention, Language
+from measure.faults import D_MODEL, HEADS, VOCABULARY, Attention, Language, merge, split
 from torch import Tensor, nn
 
 from surd.errors import SurdError
@@ -50,6 +50,22 @@ def test_recurrence_mixes_without_attention() -> None:
 
 def test_a_position_wise_model_does_not_mix() -> None:
     assert "do not mix" in reasons(Language(nn.Linear(D_MODEL, D_MODEL)))
+
+
+def test_a_layer_between_product_and_softmax_is_named() -> None:
+    class Bent(Attention):
+        """What mixes the heads has two layers: no one number is its factor."""
+
+        def __init__(self):
+            super().__init__()
+            self.mix = nn.Sequential(nn.Linear(HEADS, 16), nn.GELU(), nn.Linear(16, HEADS))
+
+        def forward(self, x: Tensor) -> Tensor:
+            query, key, value = (split(project(x)) for project in (self.query, self.key, self.value))
+            scores = self.mix((query @ key.mT * self.factor).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+            return self.output(merge(scores.softmax(-1) @ value))
+
+    assert "a layer stands between it and the softmax" in reasons(Language(Bent()))
 
 
 def test_additive_scores_are_no_product() -> None:

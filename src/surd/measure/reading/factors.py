@@ -5,10 +5,11 @@ from itertools import takewhile
 
 from torch.autograd.graph import Node
 
+from surd.measure.reading.talking import mixers, slope_behind
 from surd.measure.reading.widths import Term, absorbed, content_parts, with_positions
 from surd.measure.sites import Attention, Role, Site, Unseen, numbered
 from surd.measure.trace.calls import Fused, Product, Seen, Size, Softmax
-from surd.measure.trace.gains import Gain, gain, hand_written_norms, slope
+from surd.measure.trace.gains import Gain, gain, hand_written_norms
 from surd.measure.trace.graph import walk_back
 from surd.measure.trace.heads import by_head, of_heads, read_softmax
 from surd.measure.trace.notes import Notes
@@ -92,19 +93,19 @@ def _fused(notes: Notes, call: Fused) -> _Found:
 
 def _softmax(notes: Notes, call: Softmax, products: list[Product], fresh: int) -> _Found:
     """The first products, `fresh` ones, were read by no softmax before."""
-    place = call.scores.place
-    assert place is not None, "products lie behind it"
     terms, caps, summed = [], [], []
     query = key = steepest = None
     reason = raw = None
+    whole = False
     for product in products:
         sides = _gain(notes, product.left), _gain(notes, product.right)
-        steep = slope(place, product.place, call.values, call.axis)
+        steep, talks = slope_behind(notes, call, product)
         if product is products[0]:
             query, key = sides
             reason = _no_gain(product.left, query) or _no_gain(product.right, key) or (None if steep else ONE_KEY)
             raw = steep.value * product.alpha if steep else None
-            steepest = replace(steep, pulled=product.returned(steep.pulled)) if steep else None
+            steepest = replace(steep, pulled=product.returned(steep.pulled)) if steep and not talks else None
+            whole = talks or product.stride is None
         if steep and sides[0] and sides[1]:
             terms.append(steep.value * product.alpha * sides[0].value * sides[1].value)
             caps.append(steep.cap)
@@ -133,9 +134,7 @@ def _softmax(notes: Notes, call: Softmax, products: list[Product], fresh: int) -
         cap=caps[0] if caps else None,
         terms=tuple(terms),
         softmax_over_keys=call.axis == call.values.dim() - 1,
-        by_head=()
-        if reason
-        else by_head(heads if content.stride else None, query, key, steepest, content.alpha, len(content.shape)),
+        by_head=() if reason or whole else by_head(heads, query, key, steepest, content.alpha, len(content.shape)),
         softmax=read_softmax(call.values, heads, call.axis),
         reads=_reads(notes, query, key),
     )
@@ -170,7 +169,8 @@ def products_behind(notes: Notes, call: Softmax) -> list[Product]:
     if call.scores.place is None:
         return []
     stops = {node: product.place for node, product in notes.products.items()}
-    stops |= {node: projection.place for node, projection in notes.projections.items()}
+    mixing = mixers(notes)
+    stops |= {node: projection.place for node, projection in notes.projections.items() if node not in mixing}
     met, _ = walk_back([call.scores.place.node], {**stops, **notes.origins.places})
     products = [notes.products[node] for node in met if node in notes.products]
     return sorted(products, key=lambda p: not all(behind(notes, x) & notes.content for x in (p.left, p.right)))

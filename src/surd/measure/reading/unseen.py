@@ -9,6 +9,7 @@ from surd.measure.reading.factors import products_behind
 from surd.measure.reading.flow import length
 from surd.measure.sites import Attention, Flow, Role, Unseen
 from surd.measure.trace.calls import Softmax
+from surd.measure.trace.graph import walk_back
 from surd.measure.trace.naming import display_path
 from surd.measure.trace.notes import Notes
 
@@ -30,7 +31,7 @@ def read_unseen(model: nn.Module, notes: Notes, attention: Sequence[Attention], 
     own = [flow for flow in flows if flow.own] or flows
     mixes = any(flow.sees_earlier or flow.sees_later for flow in own)
     if hint is not None:
-        reason = f"a product of all positions with all ({hint}), but no softmax that torch knows reads it"
+        reason = f"a product of all positions with all ({hint}), but {_reader(notes)}"
     elif not flows:
         reason = "no attention was called, and whether positions mix could not be seen"
     elif mixes:
@@ -52,6 +53,18 @@ def _without_product(notes: Notes) -> list[Unseen]:
         if isinstance(call, Softmax) and call.scores.place is not None
         if call.values.shape[call.axis] in lengths and not products_behind(notes, call)
     ]
+
+
+def _reader(notes: Notes) -> str:
+    """What reads such a product in the end."""
+    stops = {node: product.place for node, product in notes.products.items()} | notes.origins.places
+    for call in notes.attention:
+        if isinstance(call, Softmax) and call.scores.place is not None:
+            met, _ = walk_back([call.scores.place.node], stops)
+            if any(node in notes.products and not notes.products[node].mixes for node in met):
+                here = f"{call.where.file}:{call.where.line}"
+                return f"a layer stands between it and the softmax ({here}): no one number is their factor"
+    return "no softmax that torch knows reads it"
 
 
 def _square_product(notes: Notes) -> str | None:
