@@ -200,3 +200,106 @@ class Queries(nn.Module):
 
 def test_a_decoder_of_learned_queries():
     silent(Queries(), RULE, inputs=(torch.randn(3, 11, 20),))
+
+
+class Decoder(nn.Module):
+    """Post-norm layers over a target that starts at zero, so that the first sum is a branch alone."""
+
+    def __init__(self, skips_first: bool):
+        super().__init__()
+        self.skips_first, self.queries = skips_first, nn.Parameter(torch.randn(7, D_MODEL))
+        self.layers, self.patches = nn.ModuleList(TwoWay() for _ in range(2)), nn.Linear(20, D_MODEL)
+
+    def forward(self, features: Tensor) -> Tensor:
+        memory, asked = self.patches(features), self.queries.expand(len(features), -1, -1)
+        x = torch.zeros_like(asked)
+        for number, layer in enumerate(self.layers):
+            x = layer(x, asked, memory, self.skips_first and number == 0)
+        return x
+
+
+class TwoWay(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.own, self.other = (nn.MultiheadAttention(D_MODEL, 4, batch_first=True) for _ in range(2))
+        self.norms, self.feed = nn.ModuleList(nn.LayerNorm(D_MODEL) for _ in range(3)), nn.Linear(D_MODEL, D_MODEL)
+
+    def forward(self, x: Tensor, asked: Tensor, memory: Tensor, alone: bool) -> Tensor:
+        mixed = self.own(x + asked, x + asked, x + asked)[0]
+        x = self.norms[0](mixed if alone else x + mixed)
+        x = self.norms[1](x + self.other(x + asked, memory, memory)[0])
+        return self.norms[2](x + self.feed(x))
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_target_that_starts_at_zero(alone):
+    silent(Decoder(alone), RULE, inputs=(torch.randn(3, 11, 20),))
+
+
+KINDS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "pre": lambda x, y, f: x + f,
+    "lost": lambda x, y, f: f,
+    "twice": lambda x, y, f: x + (x + f),
+    "normed": lambda x, y, f: y + f,
+}
+
+
+class Function(nn.Module):
+    """All layers in one function, each of its own kind."""
+
+    def __init__(self, *kinds: str, heads: int = 0):
+        super().__init__()
+        self.kinds, number = kinds, len(kinds)
+        self.norms = nn.ModuleList(nn.LayerNorm(D_MODEL) for _ in range(2 * number + 1))
+        self.mixes = nn.ModuleList(nn.MultiheadAttention(D_MODEL, HEADS, batch_first=True) for _ in range(number))
+        self.feeds = nn.ModuleList(nn.Linear(D_MODEL, D_MODEL) for _ in range(number))
+        self.heads = nn.ModuleList(nn.Linear(D_MODEL, D_MODEL) for _ in range(heads))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for kind, first, second, mix, feed in zip(
+            self.kinds, self.norms[::2], self.norms[1::2], self.mixes, self.feeds, strict=False
+        ):
+            y = x if "post" in kind else first(x)
+            mixed = mix(y, y, y, need_weights=False)[0]
+            if "post" in kind:
+                x = first(mixed if kind == "post lost" else x + mixed)
+                x = second(x + feed(x))
+                continue
+            x = KINDS[kind](x, y, mixed)
+            x = x + feed(second(x))
+        x = self.norms[-1](x)
+        return sum((x + nn.functional.silu(head(x)) for head in self.heads), x)
+
+
+def test_layers_of_both_kinds():
+    silent(Language(Function("post", "pre", "pre")), RULE)
+    assert found(Language(Function("post", "pre", "normed")), RULE).measured > 0
+
+
+def test_what_heads_add_behind_the_last_norm():
+    silent(Language(Function("pre", "pre", heads=2)), RULE)
+
+
+@pytest.mark.parametrize("kind", ["lost", "twice", "post lost"])
+def test_every_attention_without_the_stream_or_with_two(kind):
+    finding = found(Language(Function(kind, kind, kind)), RULE)
+    assert (finding.severity, finding.measured) == (Severity.FAULT, 1.0)
+
+
+class ByItself(nn.Module):
+    """A block whose stream begins with the norm that its attention begins with too."""
+
+    def __init__(self, right: bool):
+        super().__init__()
+        self.first, self.second, self.right = nn.LayerNorm(D_MODEL), nn.LayerNorm(D_MODEL), right
+        self.attention, self.feed = Attention(), nn.Linear(D_MODEL, D_MODEL)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x if self.right else self.first(x)
+        x = x + self.attention(self.first(x))
+        return x + self.feed(self.second(x))
+
+
+def test_a_stream_that_begins_with_the_norm_of_its_branch():
+    silent(Language(nn.Sequential(ByItself(True), ByItself(True))), RULE)
+    assert len(found(Language(nn.Sequential(ByItself(False), ByItself(False))), RULE).sites) == 2

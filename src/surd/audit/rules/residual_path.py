@@ -20,21 +20,31 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
         blocks.setdefault(one.path, []).append(one)
     if not blocks:
         yield Skipped(reason="no residual connection was seen")
-    found = [_finding(path, one) for path, block in blocks.items() for one in _broken(path, block)]
+    everything = evidence.mixing.carried
+    found = [_finding(path, one) for path, block in blocks.items() for one in _broken(path, block, everything)]
     yield from as_one(found, grave=lambda finding: float(finding.measured))
-    everything = [one for block in blocks.values() for one in block]
     # Factors above 1 stand before norms of the sum, as in DeepNorm, which keep the stream at one size.
     shrunk = [one for one in everything if one.pre and abs(one.factor) < 1 - EXACT]
     yield from as_one(map(_multiplied, shrunk), grave=lambda finding: float(finding.measured))
+    twice = [one for one in everything if one.twice]
+    if len(twice) > 1:  # one may be a skip past a whole stack
+        yield from as_one(map(_added_twice, twice), grave=lambda finding: float(finding.measured))
     missing = [one for path, block in blocks.items() for one in _without(path, block)]
     yield from as_one(map(_missing, missing), grave=lambda finding: 0.0)
 
 
 def _without(path: str, block: Sequence[Carried]) -> list[Carried]:
-    """Branches that take the place of the stream; where one module runs all layers, stages may, but not half of all."""
+    """Branches that take the place of the stream; where one module runs all layers, stages may, but not half of all.
+
+    Nor does an attention lead from one stage to the next, and again.
+    """
     replaced = [one for one in block if one.replaced]
-    numbered = any(part.isdigit() for part in path.split("."))
-    return replaced if numbered or (len(replaced) > 1 and 2 * len(replaced) >= len(block) - 1) else []
+    if any(part.isdigit() for part in path.split(".")):
+        return replaced
+    if len(replaced) > 1 and 2 * len(replaced) >= len(block) - 1:
+        return replaced
+    attentions = [one for one in replaced if one.attends]
+    return attentions if len(attentions) > 1 else []
 
 
 def _finding(path: str, one: Carried) -> Finding:
@@ -70,6 +80,22 @@ def _multiplied(one: Carried) -> Finding:
     )
 
 
+def _added_twice(one: Carried) -> Finding:
+    return Finding(
+        severity=Severity.FAULT,
+        site=f"{one.path}:stream",
+        quantity="‖carried - stream‖ / ‖stream‖ past a branch",
+        measured=1.0,
+        expected=0.0,
+        source="He et al. 2016 (arXiv 1603.05027), section 3.1: factors on the path multiply over all layers",
+        message=f"the stream is added twice past a branch of {one.path or 'the model'}, x + (x + f(x)): n such "
+        "branches make it, and its gradient, 2ⁿ times as large",
+        mend="add the branch to the stream once: either in the branch or around it",
+        file=one.file,
+        line=one.line,
+    )
+
+
 def _missing(one: Carried) -> Finding:
     at = one.replaced.strip(".")
     return Finding(
@@ -87,14 +113,20 @@ def _missing(one: Carried) -> Finding:
     )
 
 
-def _broken(path: str, block: Sequence[Carried]) -> list[Carried]:
+def _broken(path: str, block: Sequence[Carried], everything: Sequence[Carried]) -> list[Carried]:
     """Connections of a pre-norm block that carry a norm; in a post-norm block all but the first one do.
 
     A block is pre-norm where some branch begins with a norm of its own, or where a norm comes before everything else.
+    One module may run layers of both kinds: behind a branch that began with no norm, a norm is that of post-norm.
     """
     normed = [one for one in block if one.normed and not one.pre and one.error > 0]
     if any(one.pre for one in block):
-        return normed
+        told: list[Carried] = []
+        for one in normed:
+            made = None if one.behind is None else everything[one.behind]
+            if not one.last and (made is None or made.pre or made in told):
+                told.append(one)
+        return told
     first = block[0]
     return normed if path and first.normed and not first.within and len(block) <= MOST_BRANCHES else []
 
@@ -105,9 +137,11 @@ RULE = Rule(
     why="x + f(norm(x)) is the identity where f is 0, so the gradient reaches every block undiminished and the stream "
     "grows with depth. norm(x) + f(norm(x)) is a norm there: the stream is cut back to size 1 in each block, earlier "
     "blocks fade, and the warm-up that pre-norm does without is needed again. So it is with c · x + f(norm(x)), cⁿ "
-    "after n branches, and f(norm(x)) alone.",
-    when="In deep pre-norm models. Post-norm, norm(x + f(x)), has a norm on its path by design, and is not told; nor "
-    "are parallel branches, norms behind a branch, norms on both sides of it, or factors on stream and branch alike.",
+    "after n branches, with x + (x + f(norm(x))), 2ⁿ, and with f(norm(x)) alone.",
+    when="In deep pre-norm models; attention without x in norm(x + f(x)) too. Else post-norm has a norm on its path by "
+    "design, and is not told, also where it begins with a target of zeros or a pre-norm stack with layers of it; nor "
+    "are parallel branches, norms behind a branch, norms on both sides of it, factors on stream and branch alike, or "
+    "what heads add behind the last norm.",
     example="""
 from surd.audit.specimen import PreNormBlock, language_model
 

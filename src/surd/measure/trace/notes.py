@@ -54,6 +54,8 @@ class Notes:
         self.residuals: list[Residual] = []
         self.sums: dict[Node, Where] = {}
         """Where residual connections add, by the node of what they return."""
+        self.joined: dict[Node, Residual] = {}
+        """Residual connections, by the same nodes."""
         self.normed: dict[Node, tuple[Where, Seen]] = {}
         """What a norm read, by the node of what it returned, and where."""
         self.opaque: list[tuple[Where, str]] = []
@@ -281,6 +283,7 @@ class Notes:
         """What a residual connection returns."""
         if out.grad_fn is not None:
             self.sums[out.grad_fn] = self.names.here()
+            self.joined[out.grad_fn] = self.residuals[-1]
         self._size(Role.STREAM, out, self.names.here())
 
     def restart(self, name: str, out: Tensor, read: Tensor) -> Tensor:
