@@ -186,11 +186,48 @@ def test_two_copies_get_a_gradient_each() -> None:
     found(cut, RULE)
 
 
-def test_one_memory_and_two_parameters_is_a_note() -> None:
-    model = language_model()
+@pytest.mark.parametrize("option", ["", "tie_weights"])
+def test_one_memory_and_two_parameters_takes_two_steps(option: str) -> None:
+    model = Asking(option, True, "dict") if option else language_model()
     model.head.weight = nn.Parameter(model.table.weight.data)
-    report = silent(model, RULE)
-    assert [one.measured for one in report.findings] == [2] and report.findings[0].severity is Severity.NOTE
+    one = found(model, RULE)
+    assert one.severity is Severity.WARNING and one.measured == 2
+    ids = torch.arange(24).view(2, 12)
+    loss = F.cross_entropy(model(ids).flatten(0, 1), ids.flatten())
+    before = model.table.weight.detach().clone()
+    optimiser = torch.optim.Adam(model.parameters(), 1e-3)
+    loss.backward()
+    optimiser.step()
+    moved = (model.table.weight.detach() - before).abs().max()
+    assert float(moved) == pytest.approx(2e-3, rel=0.01), "Adam's first step is its learning rate"
+    model.head.weight.requires_grad_(False)
+    silent(model, RULE)
+
+
+class Turned(Flat):
+    """Its head multiplies from the right: a matrix of width x rows."""
+
+    def __init__(self, copied: bool, buffer: bool = False, seen: bool = False) -> None:
+        super().__init__(tied=False)
+        del self.U
+        numbers = self.E.detach().T if seen else self.E.detach().T.clone() if copied else 0.02 * torch.randn(32, 96)
+        if buffer:
+            self.register_buffer("turned", numbers, persistent=False)
+        else:
+            self.turned = nn.Parameter(numbers)
+
+    @property
+    def U(self) -> torch.Tensor:
+        return self.turned.T
+
+
+@pytest.mark.parametrize("buffer", [False, True])
+def test_a_turned_copy_is_a_copy(buffer: bool) -> None:
+    torch.manual_seed(0)
+    one = found(Turned(copied=True, buffer=buffer), RULE)
+    assert one.severity is Severity.WARNING and one.site == "turned" and one.measured is False
+    silent(Turned(copied=False), RULE)
+    silent(Turned(copied=True, buffer=True, seen=True), RULE)
 
 
 def test_weight_norm_on_one_side() -> None:
@@ -272,6 +309,23 @@ def test_an_option_that_is_ignored(option: str, inner: str) -> None:
     model.head.weight = nn.Parameter(0.02 * torch.randn(VOCABULARY, WIDTH))
     one = told(check(model, select=[RULE]))
     assert one.severity is Severity.FAULT and one.measured is False and option in one.source
+
+
+@pytest.mark.parametrize("option", ["share_embeddings", "share_all_embeddings"])
+def test_one_table_was_asked_for_and_two_came(option: str) -> None:
+    for value, one_table in ((True, True), (False, False), (True, False)):
+        torch.manual_seed(0)
+        model = translator()
+        model.opt = type("Options", (), {option: value})()
+        model.head.weight = model.target.weight
+        if one_table:
+            model.source = model.target
+        report = check(model, (torch.arange(20).view(2, 10), torch.arange(16).view(2, 8)), select=[RULE])
+        if value and not one_table:
+            one = told(report)
+            assert one.severity is Severity.FAULT and option in one.source
+        else:
+            assert report.clean, str(report)
 
 
 def test_untied_was_asked_for_and_tied_came() -> None:
@@ -427,7 +481,8 @@ def test_a_turned_view_is_the_table() -> None:
     del model.U
     model.register_parameter("head", turned)
     model.__class__ = type("WithHead", (Flat,), {"U": property(lambda self: self.head.T)})
-    silent(model, RULE, declared=TIED)
+    one = found(model, RULE, declared=TIED)
+    assert one.severity is Severity.WARNING and one.measured == 2, "one matrix, whose two parameters take two steps"
 
 
 # --- Files ----------------------------------------------------------------------------------------------------------

@@ -40,6 +40,8 @@ class Declared:
     """What a branch is multiplied by before it is added."""
     tied: Stated[bool] | None = None
     """Whether table and head are one matrix."""
+    shared: Stated[bool] | None = None
+    """Whether all tables of tokens of one size are one matrix: those of encoder and decoder."""
     writes: Stated[bool] | None = None
     """Whether the class makes logits over its tokens."""
     ties: Stated[tuple[tuple[str, str], ...]] | None = None

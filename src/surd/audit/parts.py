@@ -154,10 +154,15 @@ def is_constant(weights: Weights, name: str) -> bool:
 
 
 def cosine(weights: Weights, first: str, second: str) -> float:
-    """Between two matrices, over the rows that both have; entries that are all positive are not alike for that."""
+    """Between two matrices, over the rows that both have; entries that are all positive are not alike for that.
+
+    One may be turned.
+    """
     dot = ones = others = 0.0
     middle = float(weights.top(first).float().mean())
-    for one, other in zip(weights.blocks(first), weights.blocks(second), strict=False):
+    turned = weights.shape(first) == weights.shape(second)[::-1] and weights.shape(first) != weights.shape(second)
+    whole = [(weights.tensor(first), weights.tensor(second).mT)] if turned else None
+    for one, other in whole or zip(weights.blocks(first), weights.blocks(second), strict=False):
         rows = min(len(one), len(other))
         a = one.detach()[:rows].float().flatten() - middle
         b = other.detach()[:rows].float().flatten().to(a.device) - middle

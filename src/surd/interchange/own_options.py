@@ -6,13 +6,13 @@ from types import SimpleNamespace
 from torch import nn
 
 from surd.audit.declared import NOTHING, Declared
-from surd.interchange.asked_ties import asked_tie, options
+from surd.interchange.asked_ties import asked_tables, asked_tie, options
 from surd.interchange.stated import Part, number_stated, whole_stated
 
 
 def declared_by_options(model: nn.Module) -> Declared:
-    """Its tie, its vocabulary and padding, its caps and epsilon; nothing is called, and nothing computed."""
-    said = replace(NOTHING, tied=asked_tie(model))
+    """Its ties, its vocabulary and padding, its caps and epsilon; nothing is called, and nothing computed."""
+    said = replace(NOTHING, tied=asked_tie(model), shared=asked_tables(model))
     for where, held in options(model):
         if where:
             named = {name: value for name, value in held.items() if isinstance(name, str)}

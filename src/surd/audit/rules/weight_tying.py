@@ -7,11 +7,11 @@ from itertools import combinations
 import torch
 
 from surd.audit.evidence import Evidence
-from surd.audit.finding import Finding, Severity, Skipped, Value
+from surd.audit.finding import Finding, Severity, Skipped, Unobserved, Value
 from surd.audit.parts import cosine, gap, head, is_blank, is_constant, std, tables
 from surd.audit.rule import Models, Needs, Rule
 from surd.audit.thresholds import threshold
-from surd.audit.weights import Weights
+from surd.audit.weights import Weights, is_one
 from surd.measure.drawn import EDGE, edge_ratio
 
 NAME = "weight-tying"
@@ -34,19 +34,28 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
     if top is None and known:
         top = _outgrown(weights, known[-1])
     told: set[frozenset[str]] = set()
+    apart = False
     for first, second in said.value if said else ():
         by = said.by if said else ""
         if first in names and second in names:
             told.add(frozenset((first, second)))
             yield from _declared(evidence, second, first, by)
         elif weights.in_memory:
-            yield from _elsewhere(weights, first, second, by)
+            elsewhere = [*_elsewhere(weights, first, second, by)]
+            yield from elsewhere
+            apart = apart or bool(elsewhere)
     if top is not None and known and top not in evidence.subject.unwritten:
-        yield from _head(evidence, known, top, told)
+        yield from _head(evidence, known, top, told, apart)
     elif top is None and known and not weights.in_memory:
         yield from _lost(evidence, known[-1])
+    elif top is None and (taken := _snapshot(evidence, known)):
+        yield taken
+        return
+    shared = evidence.declared.shared
     for first, second in combinations(known, 2):
-        if frozenset((first, second)) not in told and not _copied(weights, first, second):
+        if shared is not None and shared.value and weights.shape(first) == weights.shape(second):
+            yield from _declared(evidence, first, second, shared.by)
+        elif frozenset((first, second)) not in told and not _copied(weights, first, second):
             yield from _undeclared(evidence, first, second)
     if not told and (top is None or not known):
         what = "table of tokens" if not known else "head that makes logits over a table's rows"
@@ -71,8 +80,8 @@ def _of_the_files(evidence: Evidence) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _head(evidence: Evidence, known: list[str], top: str, told: set[frozenset[str]]) -> Iterator[Finding]:
-    """The head against the tables: tied to any of them it is tied."""
+def _head(evidence: Evidence, known: list[str], top: str, told: set[frozenset[str]], apart: bool) -> Iterator[Finding]:
+    """The head against the tables: tied to any of them it is tied; `apart` where it was found to be kept elsewhere."""
     weights, tied = evidence.weights, evidence.declared.tied
     shape = weights.shape(top)
     one = next((name for name in known if weights.same(name, top)), None)
@@ -83,12 +92,12 @@ def _head(evidence: Evidence, known: list[str], top: str, told: set[frozenset[st
                 f"{tied.by} says untied, and {top} and {one} are one matrix in memory: what changes one changes both",
                 f"give the head its own numbers: {top} = {one}.clone(); or set {tied.by} to True",
             )  # fmt: skip
-        elif not weights.one_parameter(one, top) and weights.learns(one) and weights.learns(top):
+        elif not apart and not weights.one_parameter(one, top) and weights.learns(one) and weights.learns(top):
             yield _finding(
-                Severity.NOTE, top, "parameters over one memory", 2, 1, "torch.nn.Parameter",
+                Severity.WARNING, top, "parameters over one memory", 2, 1, "torch.nn.Parameter",
                 f"{top} and {one} are one matrix in memory and two parameters: each has a gradient and a state of the "
-                "optimiser, and one matrix takes two steps",
-                "assign the parameter itself (head.weight = table.weight), not its data",
+                "optimiser, and one matrix takes two steps, until a move or a cast makes it two",
+                "use the parameter itself at both places (head.weight = table.weight, or h @ table.T), not its data",
             )  # fmt: skip
         return
     alike = [name for name in known if sorted(weights.shape(name)) == sorted(shape)]
@@ -106,6 +115,31 @@ def _head(evidence: Evidence, known: list[str], top: str, told: set[frozenset[st
         )  # fmt: skip
     else:
         yield from _undeclared(evidence, table, top)
+
+
+def _snapshot(evidence: Evidence, known: list[str]) -> Finding | None:
+    """No parameter makes the logits, and a buffer holds a table's numbers, perhaps turned, as they once were."""
+    weights = evidence.weights
+    if evidence.subject.module is None:
+        return None
+    try:
+        widths = {x.shape[-1] for x in evidence.outputs if x.is_floating_point() and x.dim() > 1}
+    except Unobserved:
+        return None
+    for name in known:
+        table = weights.tensor(name)
+        if len(table) not in widths or is_constant(weights, name):
+            continue
+        for path, held in evidence.module.named_buffers():
+            alike = any(held.shape == one.shape and torch.equal(held, one) for one in (table, table.mT))
+            if alike and held.grad_fn is None and not is_one(held, table):
+                return _finding(
+                    Severity.WARNING, path, "the two are one matrix", False, True, IDENTITY,
+                    f"{path} is a buffer with the numbers of {name}, equal to the last bit, and no parameter makes the "
+                    "logits: a copy, which no training moves",
+                    f"read {name} itself wherever {path} is read",
+                )  # fmt: skip
+    return None
 
 
 def _outgrown(weights: Weights, table: str) -> str | None:
@@ -176,11 +210,12 @@ def _elsewhere(weights: Weights, first: str, second: str, by: str) -> Iterator[F
 def _undeclared(evidence: Evidence, first: str, second: str) -> Iterator[Finding]:
     """Nothing is said: two copies of one matrix, or one that a loader has forgotten, tell of a tie that was cut."""
     weights, tied = evidence.weights, evidence.declared.tied
-    if weights.shape(first)[1:] != weights.shape(second)[1:] or weights.same(first, second):
+    turned = weights.shape(first) == weights.shape(second)[::-1]
+    if (not turned and weights.shape(first)[1:] != weights.shape(second)[1:]) or weights.same(first, second):
         return
     if is_constant(weights, first) or is_constant(weights, second):
         return
-    rows = weights.shape(first)[0], weights.shape(second)[0]
+    rows = weights.shape(first)[0], weights.shape(second)[1 if turned else 0]
     if tied is None and weights.learns(first) and weights.learns(second):  # else each was meant to be by itself
         apart, near = gap(weights, first, second), cosine(weights, first, second)
         if rows[0] != rows[1]:
