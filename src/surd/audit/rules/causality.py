@@ -8,6 +8,7 @@ from torch import Tensor
 from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Skipped, Unobserved
 from surd.audit.rule import Models, Needs, Rule
+from surd.audit.thresholds import threshold
 from surd.measure.calling.inputs import signature_of
 from surd.measure.listeners.masked import Scored
 
@@ -27,14 +28,14 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
     if not reach.finite:
         yield Skipped(reason="the gradients are not finite")
         return
-    if reach.later == 0:
+    if threshold(NAME, "later").holds(reach.later):
         return
     drawn = {one.site.name: shape for one in mixing.scores if (shape := triangle(one)) is not None}
     stated = evidence.declared.causal
     if stated is not None and not stated.value:
         return
     said = _meant(evidence, drawn)
-    meant = said or (DECODER if _decodes(evidence) else None)
+    meant = said or (DECODER if _decodes(evidence) and not mixing.filled_in else None)
     if meant is None:
         if evidence.subject.loss is None:
             yield Skipped(
@@ -44,6 +45,7 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
             )
         return
     site = next((one for one in _of_the_output(evidence, mixing.scores) if one.square and _sees_later(one)), None)
+    site = site or next((one for one in mixing.scores if _remembers(one) and _sees_later(one)), None)
     yield Finding(
         severity=Severity.FAULT if said else Severity.WARNING,
         site=site.site.name if site else reach.source,
@@ -51,7 +53,7 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
         measured=reach.later,
         expected=0.0,
         source=meant,
-        message=f"an output depends on tokens after its own ({reach.later:.3g} of its gradient, expected exactly 0; "
+        message=f"an output depends on tokens after its own ({reach.later:.3g} of its gradient, expected 0; "
         f"{reach.earlier:.3g} from earlier ones): {_reason(site, drawn)}",
         mend="hide key j from query i where j > i: scores.masked_fill(ones(T, T).triu(1).bool(), -inf) before the "
         "softmax, or is_causal=True for the kernel, in every layer that the decoder has",
@@ -96,9 +98,20 @@ def _decodes(evidence: Evidence) -> bool:
         return False
 
 
+def _remembers(one: Scored) -> bool:
+    """Whether its last keys are its own positions, as a triangle there says, behind what it keeps of earlier ones."""
+    *_, queries, keys = (0, *one.scores.shape)
+    return one.axis == one.scores.dim() - 1 and queries < keys and shape_of(one) is not None
+
+
 def triangle(one: Scored) -> str | None:
     """What the mask of an attention of equal lengths looks like: a triangle, one turned over, or one drawn too wide."""
-    if not one.square or one.hidden is None or one.scores.shape[-1] < 4:
+    return shape_of(one) if one.square else None
+
+
+def shape_of(one: Scored) -> str | None:
+    """The same of the keys at the queries' own positions, which are the last ones."""
+    if one.hidden is None or one.scores.shape[-2] < 4:
         return None
     seen = _anywhere(~one.hidden)
     above, below = _corners(seen)
@@ -117,8 +130,8 @@ def _sees_later(one: Scored) -> bool:
 
 
 def _anywhere(seen: Tensor) -> Tensor:
-    """Over all heads and rows of the batch."""
-    return seen.reshape(-1, *seen.shape[-2:]).any(0)
+    """Over all heads and rows of the batch, of the queries' own positions."""
+    return seen.reshape(-1, *seen.shape[-2:]).any(0)[:, -seen.shape[-2] :]
 
 
 def _corners(seen: Tensor) -> tuple[Tensor, Tensor]:
@@ -130,7 +143,7 @@ def _corners(seen: Tensor) -> tuple[Tensor, Tensor]:
 def _reason(site: Scored | None, drawn: dict[str, str]) -> str:
     if site is None:
         return "the scores hide the future, so it comes in beside them"
-    shape = drawn.get(site.site.name)
+    shape = drawn.get(site.site.name) or shape_of(site)
     if shape == "turned over":
         return f"the triangle of {site.site.name} is turned over: it hides the past"
     if shape is not None and shape != "right":
@@ -144,8 +157,9 @@ RULE = Rule(
     name=NAME,
     what="A model that is meant to be causal looks at future tokens.",
     why="What a token is to be predicted from must not contain it: the gradient of output t with respect to the inputs "
-    "after t is exactly 0 through a mask, with no tolerance. A model that sees the next token learns to copy it: its "
-    "loss falls below ln V even on random tokens, and what it generates is noise.",
+    "after t is exactly 0 through a mask; where weights of the future are divided out again, rounding is left. A model "
+    "that sees the next token learns to copy it: its loss falls below ln V even on random tokens, and what it "
+    "generates is noise.",
     when="From the first step of any language model or decoder. Encoders and masked language models look both ways by "
     "design: the rule speaks only where the configuration, the loss or a triangular mask says that it is causal, and "
     "as a warning of a decoder that tells the tokens at its own positions from another sequence, without any mask.",

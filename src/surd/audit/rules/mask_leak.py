@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+import torch
 from torch import Tensor
 
 from surd.audit.evidence import Evidence
@@ -10,9 +11,11 @@ from surd.audit.rule import Models, Needs, Rule
 from surd.audit.rules.causality import unmasked
 from surd.audit.thresholds import threshold
 from surd.measure.listeners.masked import Scored
-from surd.measure.trials.padded import Padded, at_padding, by_row
+from surd.measure.trials.padded import Padded, at_padding, by_row, turned_over
 
 NAME = "mask-leak"
+TURN = "turn the mask over: key_padding_mask of torch is True where a key is hidden, a boolean attn_mask of"
+TURN += " scaled_dot_product_attention where it is seen"
 MEND = "scores.masked_fill(hidden, -inf) before the softmax, or torch.finfo(scores.dtype).min / 2, never a small number"
 
 
@@ -26,8 +29,11 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
             yield Skipped(reason=str(reason))
         return
     if not told:
-        found = [*_meant(padded.scores)] or [*_by_content(padded, unmasked(evidence))] or [*_by_rows(padded)]
+        found = [*_meant(padded.scores)] or [*_turned(padded)] or [*_by_content(padded, unmasked(evidence))]
+        found = found or [*_by_rows(padded)]
         yield from _whole(found)
+        if not found:
+            yield from _past_attention(padded)
 
 
 def _whole(found: Sequence[Finding]) -> Iterator[Finding]:
@@ -48,17 +54,52 @@ def _by_content(padded: Padded, elsewhere: frozenset[str]) -> Iterator[Finding]:
     if padded.change is None or threshold(NAME, "change").holds(padded.change):
         return
     masked = any(by_row(one, len(padded.pads)) for one in padded.scores)
-    if not masked and padded.heeded:
+    name = next(iter(padded.told.masks), "")
+    if not masked and padded.heeded and "attention" not in name and "pad" not in name:
         return  # no mask reaches the scores: it may be meant for something else
     for one, where in _of_the_source(padded):
         if (one.hidden is None and one.site.name in elsewhere) or (not masked and _looks_back(one)):
             continue
         found = one.mass(where)
         if found is not None and not threshold(NAME, "mass").holds(found[0]):
-            reason = f"outputs at real positions change by {padded.change:.2g} with what padding holds"
+            where_at = "of the padded row" if padded.pooled else "at real positions"
+            reason = f"outputs {where_at} change by {padded.change:.2g} with what padding holds"
             if not masked:
-                reason += f", and {padded.told.masks[0]} changes nothing"
+                reason += f", and {name} " + ("reaches no scores" if padded.heeded else "changes nothing")
             yield _finding(one, *found, reason)
+
+
+def _turned(padded: Padded) -> Iterator[Finding]:
+    """Of padding, where it alone is seen."""
+    for one in padded.scores:
+        where = at_padding(one, padded.pads)
+        if where is not None and turned_over(one, padded.pads):
+            rows = where.any(one.axis)
+            weights = torch.softmax(one.scores.double(), one.axis).nan_to_num()
+            mass = float(weights.where(where, 0.0).sum(one.axis)[rows].mean())
+            share = float(where.double().mean(one.axis)[rows].mean())
+            if not threshold(NAME, "mass").holds(mass):
+                yield _finding(
+                    one, mass, share, "the mask is turned over: real keys are hidden, and padding is seen", TURN
+                )
+
+
+def _past_attention(padded: Padded) -> Iterator[Finding]:
+    """Of padding that every attention hides, and that one output for the whole row is made from all the same."""
+    hides = any(by_row(one, len(padded.pads)) for one in padded.scores)
+    if padded.pooled and hides and padded.change and not threshold(NAME, "change").holds(padded.change):
+        yield Finding(
+            severity=Severity.NOTE,
+            site="the model",
+            quantity="relative change of a pooled output when padding holds something else",
+            measured=padded.change,
+            expected=0.0,
+            high=threshold(NAME, "change").high,
+            source=threshold(NAME, "change").source,
+            message=f"the output of a padded row changes by {padded.change:.2g} with what padding holds, though every "
+            "attention hides it",
+            mend="where the output is a mean or a maximum over positions, take it over the real ones alone",
+        )
 
 
 def _of_the_source(padded: Padded) -> list[tuple[Scored, Tensor]]:
@@ -97,7 +138,7 @@ def _by_rows(padded: Padded) -> Iterator[Finding]:
         )
 
 
-def _finding(one: Scored, mass: float, share: float, reason: str) -> Finding:
+def _finding(one: Scored, mass: float, share: float, reason: str, mend: str = MEND) -> Finding:
     return Finding(
         severity=Severity.FAULT,
         site=one.site.name,
@@ -107,7 +148,7 @@ def _finding(one: Scored, mass: float, share: float, reason: str) -> Finding:
         high=threshold(NAME, "mass").high,
         source=threshold(NAME, "mass").source,
         message=f"hidden keys, {share:.3g} of all, get {mass:.3g} of the weights, expected less than 1e-6: {reason}",
-        mend=MEND,
+        mend=mend,
         file=one.site.file,
         line=one.site.line,
     )

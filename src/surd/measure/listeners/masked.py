@@ -253,7 +253,7 @@ def parts_of(constant: Tensor) -> tuple[Bool[Tensor, "..."], float] | None:
     if len(values) > FEW_VALUES or constant.shape[-1] < 2 * FEW_VALUES:
         return None
     hidden = zero if values.tolist() == [1.0] else ~zero  # ones and zeros: a mask that was added as it is
-    return (hidden, 1.0 if hidden is zero else float(values.max())) if _like_a_mask(hidden) else None
+    return (hidden, 0.0 if hidden is zero else float(values.max())) if _like_a_mask(hidden) else None
 
 
 def _like_a_mask(hidden: Bool[Tensor, "*batch queries keys"]) -> bool:
@@ -386,9 +386,18 @@ def _all_products(notes: Notes) -> dict[Node, Place]:
 def _on_the_way(notes: Notes, call: Softmax, maskings: Sequence[Masking]) -> list[Masking]:
     """Not those of a layer below, to which the ways of relative positions lead."""
     assert call.scores.place is not None, "products lie behind it"
-    met, passed = walk_back([call.scores.place.node], {**notes.beginnings, **_all_products(notes)})
+    scores, products, beginnings = call.scores.place, _all_products(notes), notes.beginnings
+    met, passed = walk_back([scores.node], {**beginnings, **products})
     nodes = {*met, *passed}  # a product may hold a bias of its own
-    return [masking for masking in maskings if masking.node in nodes]
+
+    def of_all(masking: Masking) -> bool:
+        """Not where a number that is no low one is written over one of several summands: the others stay seen."""
+        if masking.added or masking.fill <= HIDDEN or masking.node is None or masking.node in products:
+            return True
+        beside, _ = walk_back([scores.node], {**beginnings, **products, masking.node: scores})
+        return not any(node in products for node in beside)
+
+    return [masking for masking in maskings if masking.node in nodes and of_all(masking)]
 
 
 def _in_shape(masking: Masking, shape: torch.Size) -> Tensor | None:

@@ -10,12 +10,14 @@ from surd.errors import SurdError, raised
 from surd.measure.calling.inputs import Inputs, arguments, replaced, tensors
 from surd.measure.calling.restore import Keep, preserved
 from surd.measure.listeners.masked import Dropped, Masking, MaskTap, Overflow, Scored, read_scores
-from surd.measure.reading.layout import Layout, RowSums, read_layouts, read_row_sums
+from surd.measure.reading.layout import Layout, read_layouts
 from surd.measure.reading.reach import Reach, read_reaches
+from surd.measure.reading.row_sums import RowSums, read_row_sums
 from surd.measure.reading.streams import Carried, read_carried
 from surd.measure.sites import numbered
 from surd.measure.tensors import dense
 from surd.measure.trace.forward import Loss
+from surd.measure.trials.told import marks
 
 Sited = TypeVar("Sited", Scored, Layout, RowSums)
 
@@ -38,6 +40,8 @@ class Mixing:
     carried: tuple[Carried, ...]
     next_tokens: bool
     """The loss asks for ids that the inputs hold one position later."""
+    filled_in: bool
+    """The loss asks only for ids in whose places the inputs hold one and the same other id."""
     refused: Masking | None = None
     """A mask whose number does not fit the type of what it masks; then nothing else was seen."""
 
@@ -62,6 +66,7 @@ def observe(model: nn.Module, inputs: Inputs, loss: Loss | None = None) -> Mixin
             row_sums=_numbered(read_row_sums(notes)),
             carried=tuple(read_carried(notes)),
             next_tokens=any(_shifted(target, ids) for target in tap.targets for ids in given),
+            filled_in=any(_blanks(target, ids) for target in tap.targets for ids in given),
         )
 
 
@@ -116,10 +121,10 @@ def _run(tap: MaskTap, inputs: Inputs, loss: Loss | None) -> list[Tensor]:
 
 
 def _admitted(tap: MaskTap, name: str, value: Any) -> Any:
-    """Numbers, unless they are a mask, become sources of the graph."""
+    """Numbers, unless they are a mask by their name or hold ones and zeros alone, become sources of the graph."""
 
     def admit(x: Tensor) -> Tensor:
-        if x.is_floating_point() and "mask" not in name:
+        if x.is_floating_point() and "mask" not in name and not marks(x):
             x = x.requires_grad_().clone()  # no leaf: the forward may change it in place
             tap.notes.admit(name, x)
         return x
@@ -139,11 +144,20 @@ def _shifted(target: Tensor, ids: Tensor) -> bool:
     return False
 
 
+def _blanks(target: Tensor, ids: Tensor) -> bool:
+    """Whether different classes are asked for, all of them where one and the same id stands."""
+    if ids.dim() != 2 or target.numel() != ids.numel() or len(ids.unique()) < 3:  # a mask of ones is no row of ids
+        return False
+    asked = target.reshape(ids.shape) >= 0
+    different = len(target.reshape(ids.shape)[asked].unique()) > 1
+    return different and not bool(asked.all()) and len(ids[asked].unique()) == 1
+
+
 def _nothing_but(tap: MaskTap) -> Mixing:
     nothing: dict[str, Any] = dict.fromkeys(
         ("outputs", "scores", "overflows", "dropped", "reaches", "layouts", "row_sums", "carried"), ()
     )
-    return Mixing(**nothing, maskings=tuple(tap.maskings), next_tokens=False, refused=tap.maskings[-1])
+    return Mixing(**nothing, maskings=tuple(tap.maskings), next_tokens=False, filled_in=False, refused=tap.maskings[-1])
 
 
 def two_forwards(model: nn.Module, inputs: Inputs) -> float:

@@ -19,7 +19,7 @@ from surd.measure.trials.told import FIRST, Told, holds_positions, named_argumen
 
 SAME = 1e-5
 """Relative difference up to which outputs are the same."""
-BESIDE = ("label", "position", "type", "segment")
+BESIDE = ("label", "position", "type", "segment", "time")
 """Parts of the names of ids that stand beside the tokens, and are none."""
 NO_MASK = "the forward takes no mask of padding, and no id of padding is known that it hides"
 
@@ -33,13 +33,15 @@ class Padded:
     scores: tuple[Scored, ...]
     overflows: tuple[Overflow, ...]
     change: float | None
-    """Of the outputs at real positions when padding holds something else, relative to the largest output; None where
-    the outputs stand at no positions."""
+    """Of the outputs at real positions, or of the padded row, when padding holds something else, relative to the
+    largest output; None where the outputs stand at no positions."""
     others: float | None
     """Of the outputs of rows that were not padded, against the batch as it was, where they also differ from what they
     are alone; None where they cannot be compared."""
     heeded: bool
     """The argument that tells of padding changes anything at all."""
+    pooled: bool
+    """The output is one for a whole row: then all of it is compared, and the last position holds what it held."""
 
 
 def read_padding(model: nn.Module, inputs: Inputs, plain: tuple[Tensor, ...], padding: int | None) -> Padded:
@@ -93,19 +95,30 @@ def _asked(model: nn.Module, named: dict[str, Any], content: str, plain: tuple[T
 def _seen(model: nn.Module, told: Told, asked: Tensor | None, x: Tensor, plain: tuple[Tensor, ...]) -> Padded | None:
     """With padding on the side where it leaks, if it does; None where the forward does not take it that way."""
     right: Padded | None = None
-    for pads in _sides(x, told.padding):
+    for pads in _sides(x, told):
         seen = _padded(model, told, asked, pads, plain)
-        if seen is None or (told.padding is not None and not _fits(seen)):
+        if seen is None or (told.padding is not None and not _fits(seen) and not _turned(seen)):
             return None
         right = seen
-        if seen.change is not None and seen.change > SAME:
+        if seen.pooled or (seen.change is not None and seen.change > SAME):
             break
     return right
 
 
-def _sides(x: Tensor, padding: int | None) -> Iterator[Bool[Tensor, "batch length"]]:
-    """The end of the row with the least padding, then its beginning: behind a causal mask only that is seen."""
+def _sides(x: Tensor, told: Told) -> Iterator[Bool[Tensor, "batch length"]]:
+    """The end of the row with the least padding, then its beginning: behind a causal mask only that is seen.
+
+    Where lengths tell, the end of the longest row but one: what is computed from the longest keeps its shape.
+    """
     rows, length = x.shape[:2]
+    padding = told.padding
+    if told.lengths:
+        lengths = told.named[told.masks[0]]
+        row = int(lengths.argsort(descending=True, stable=True)[1])
+        pads = torch.zeros(rows, length, dtype=torch.bool)
+        pads[row, max(1, int(lengths[row]) * 9 // 13) :] = True
+        yield pads
+        return
     own = None if padding is None else _already(x, padding)
     row = 0 if own is None else int(own.sum(1).argmin())
     count = max(1, length * 4 // 13)
@@ -128,8 +141,9 @@ def _padded(
     """None where the forward does not take it that way."""
     try:
         outputs, scores, overflows = observe_scores(model, told.inputs(pads))
+        whole = asked is None and _of_rows(next((x for x in outputs if x.dim()), None), pads)
         if told.padding is None:
-            again = _run(model, told.inputs(pads, seed=1))
+            again = _run(model, told.inputs(pads, seed=1, other=_but_the_last(pads) if whole else None))
         else:
             with _holding_something_else(model, told.padding):
                 again = _run(model, told.inputs(pads))
@@ -138,7 +152,7 @@ def _padded(
     outputs, again, before = ([x for x in found if x.dim()] for found in (outputs, again, plain))  # no loss
     if not outputs or not before or outputs[0].shape != before[0].shape:
         return None
-    real = _real(told, asked, outputs[0], pads)
+    real = pads.any(1) if whole else _real(told, asked, outputs[0], pads)
     return Padded(
         told=told,
         pads=pads,
@@ -147,7 +161,18 @@ def _padded(
         change=None if real is None else _difference(outputs[0], again[0], real),
         others=_others(model, told, pads, outputs[0], before[0]),
         heeded=True,
+        pooled=whole,
     )
+
+
+def _of_rows(output: Tensor | None, pads: Bool[Tensor, "batch length"]) -> bool:
+    """Whether an output is a vector for each row of the batch."""
+    return output is not None and output.dim() == 2 and output.shape[0] == len(pads) and output.shape != pads.shape
+
+
+def _but_the_last(pads: Bool[Tensor, "batch length"]) -> Bool[Tensor, "batch length"]:
+    """Without the last position of a row, which an output may be read from."""
+    return torch.cat([pads[:, :-1], torch.zeros_like(pads[:, -1:])], 1)
 
 
 @contextmanager
@@ -171,7 +196,11 @@ def _holding_something_else(model: nn.Module, padding: int) -> Generator[None]:
 
 
 def _others(model: nn.Module, told: Told, pads: Tensor, output: Tensor, plain: Tensor) -> float | None:
-    """How much rows without fresh padding change; nothing where each is what it is alone, so only told otherwise."""
+    """How much rows without fresh padding change, and not by its being there alone but by where it stands.
+
+    Nothing where each is what it is alone, so only told otherwise; nor where any padding at all makes a model build a
+    mask that it does without else.
+    """
     rows = pads.shape[0]
     if output.shape[0] != rows:
         return None
@@ -188,18 +217,20 @@ def _others(model: nn.Module, told: Told, pads: Tensor, output: Tensor, plain: T
 
     try:
         alone = _run(model, replaced(told.inputs(pads), one))[0]
+        less = _run(model, told.inputs(pads & pads.roll(1, 1)))[0]
     except (SurdError, RuntimeError, IndexError, TypeError, ValueError):
         return None
     if alone.shape != output[row : row + 1].shape:
         return None
     apart = _difference(output[row : row + 1], alone, torch.ones(1, dtype=torch.bool))
-    return most if apart > SAME else 0.0
+    moved = _difference(output, less, torch.arange(rows) == row) if less.shape == output.shape else 0.0
+    return most if min(apart, moved) > SAME else 0.0
 
 
 def _heeded(model: nn.Module, seen: Padded) -> Padded:
     """The same, and whether the argument that tells of padding changes the outputs at all."""
     told = seen.told
-    if told.write is None or told.masks[0] not in FIRST:
+    if told.write is None or not (told.lengths or told.masks[0] in FIRST):
         return seen
     marked, unmarked = (_run(model, told.inputs(pads)) for pads in (seen.pads, torch.zeros_like(seen.pads)))
     return replace(seen, heeded=not torch.equal(marked[0], unmarked[0]))
@@ -225,6 +256,20 @@ def _hides_just(one: Scored, pads: Bool[Tensor, "batch length"]) -> bool:
     row = int(pads.any(1).int().argmax())
     elsewhere = torch.cat([seen[:row], seen[row + 1 :]]).any(1)
     return bool(elsewhere[:, pads[row]].any()) and bool(seen[row].any(0)[~pads[row]].all())
+
+
+def _turned(seen: Padded) -> bool:
+    return any(turned_over(one, seen.pads) for one in seen.scores)
+
+
+def turned_over(one: Scored, pads: Bool[Tensor, "batch length"]) -> bool:
+    """Whether the real keys of the padded row are hidden from all queries, and just the padding is seen."""
+    where = at_padding(one, pads)
+    if where is None or one.hidden is None:
+        return False
+    seen = ~one.hidden.reshape(pads.shape[0], -1, *one.scores.shape[-2:]).all(1).to(pads.device)
+    row = int(pads.any(1).int().argmax())
+    return torch.equal(seen[row].any(0), pads[row])
 
 
 def by_row(one: Scored, rows: int) -> bool:

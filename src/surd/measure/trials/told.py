@@ -1,4 +1,4 @@
-"""Ways in which a model is told of padding: an argument and how it is written, or an id among the tokens."""
+"""Ways in which a model is told of padding: a mask and how it is written, lengths, or an id among the tokens."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -37,9 +37,13 @@ class Told:
     """From what is padding to the arguments."""
     padding: int | None
     """The id, where the tokens tell."""
+    lengths: bool = False
+    """Told by how long each row is, so that padding stands at ends alone."""
 
-    def inputs(self, pads: Bool[Tensor, "batch length"], seed: int | None = None) -> dict[str, Any]:
-        """The arguments with some positions padded; another `seed` fills them with something else."""
+    def inputs(
+        self, pads: Bool[Tensor, "batch length"], seed: int | None = None, other: Bool[Tensor, "..."] | None = None
+    ) -> dict[str, Any]:
+        """The arguments with some positions padded; a `seed` fills these, or just `other`, with something else."""
         changed = dict(self.named)
         x = self.named[self.content]
         if self.write is not None:
@@ -48,7 +52,7 @@ class Told:
             whole = pads.reshape(*pads.shape, *(1,) * (x.dim() - 2))  # ids may have an axis of one
             changed[self.content] = x.masked_fill(whole.to(x.device), self.padding)
         elif seed is not None:
-            changed[self.content] = _refilled(x, pads.to(x.device), seed)
+            changed[self.content] = _refilled(x, (pads if other is None else other).to(x.device), seed)
         return changed
 
 
@@ -57,11 +61,15 @@ def ways(model: nn.Module, named: dict[str, Any], content: str, padding: int | N
     then the id of padding."""
     x = named[content]
     again = _told_again(model, named)
-    for name in _mask_names(model, named):
+    for name in [*_mask_names(model, named), *_marking(model, named, x)]:
         given = named.get(name)
-        for write in _writings(given if isinstance(given, Tensor) else None, name, x):
+        for write in _writings(given if isinstance(given, Tensor) else None, name, x, padding):
             both = [(name,), (name, *again)] if len(again) and name not in again else [(name,)]
             yield [Told(named=named, content=content, masks=masks, write=write, padding=None) for masks in both]
+    for name in (name for name, given in named.items() if tells_lengths(name, given, x)):
+        yield [
+            Told(named=named, content=content, masks=(name,), write=_shorter(named[name]), padding=None, lengths=True)
+        ]
     if padding is not None and not x.is_floating_point():
         yield [Told(named=named, content=content, masks=(), write=None, padding=padding)]
 
@@ -103,15 +111,71 @@ def _told_again(model: nn.Module, named: dict[str, Any]) -> tuple[str, ...]:
     return tuple([name for name in again if "pad" in name] or again)
 
 
-def _writings(given: Tensor | None, name: str, x: Tensor) -> Iterator[Write]:
+def _marking(model: nn.Module, named: dict[str, Any], x: Tensor) -> list[str]:
+    """Arguments of another name whose ones and zeros mark the ends, or the beginnings, of some rows of `x`."""
+    names = [name for name in named if "mask" not in name and "pad" not in name]
+    names = [name for name in names if not any(part in name for part in OTHERS)]
+    return [name for name in names if isinstance(given := named[name], Tensor) and _marks_ends(given, x)][:1]
+
+
+def _marks_ends(given: Tensor, x: Tensor) -> bool:
+    if given is x or given.shape != x.shape[:2] or not marks(given):
+        return False
+    turns = (given[:, 1:] != given[:, :-1]).sum(1)
+    edge = next((edge for edge in (given[:, 0], given[:, -1]) if bool((edge == edge[0]).all())), None)
+    return edge is not None and int(turns.max()) == 1 and int(turns.min()) == 0
+
+
+def marks(x: Tensor) -> bool:
+    """Whether it holds ones and zeros, one for each position: it marks some, and is no content."""
+    return x.dim() == 2 and {0.0, 1.0} == set(x.unique().tolist())
+
+
+def tells_lengths(name: str, given: Any, x: Tensor) -> bool:
+    """Whether an argument says how long each row is."""
+    if not isinstance(given, Tensor) or given.dim() != 1 or "len" not in name or given.is_floating_point():
+        return False
+    fits = given.shape[0] == x.shape[0] and given.dtype != torch.bool and not any(part in name for part in OTHERS)
+    return fits and bool((given > 0).all()) and int(given.max()) == x.shape[1]
+
+
+def _shorter(given: Tensor) -> Write:
+    """Lengths of rows, less in those that are padded; nobody makes a row of no length."""
+
+    def write(pads: Tensor) -> Tensor:
+        real = (~pads).sum(1).clamp(min=1).to(given.dtype).to(given.device)
+        return torch.where(pads.any(1).to(given.device), real, given)
+
+    return write
+
+
+def _said(given: Tensor, x: Tensor, padding: int | None) -> bool | None:
+    """Whether a mask of ones and zeros marks padding, as what it was given with says; None where nothing does.
+
+    A row of one value is a row without padding. Else padding is where the id of padding stands, and it alone.
+    """
+    if not bool(((given == 0) | (given == 1)).all()):
+        return None
+    marked = given != 0
+    whole = marked.flatten(1)
+    full, none = bool(whole.all(1).any()), bool((~whole).all(1).any())
+    if full != none and given.shape[0] == x.shape[0]:
+        return none
+    if padding is None or x.dim() != 2 or marked.shape != x.shape:
+        return None
+    return True if torch.equal(x == padding, marked) else False if torch.equal(x == padding, ~marked) else None
+
+
+def _writings(given: Tensor | None, name: str, x: Tensor, padding: int | None) -> Iterator[Write]:
     """True or 1 at real positions or at padding, or lowest at padding; with axes for heads and queries, or without."""
     pads_first = "pad" in name
     if given is not None:
         if given.dim() < 2 or given.shape[-1] != x.shape[1] or given.shape[0] not in (1, x.shape[0]):
             return
-        for marks_pads in (pads_first, not pads_first):
+        said = _said(given, x, padding)
+        for marks_pads in (pads_first, not pads_first) if said is None else (said,):
             yield _rewriting(given, int(marks_pads), int(not marks_pads))
-        if given.is_floating_point():
+        if given.is_floating_point() and not bool((given > 0).any()):  # ones and zeros are not added
             yield _rewriting(given, torch.finfo(given.dtype).min, 0)
         return
     kinds = [torch.bool, torch.int64] if pads_first else [torch.int64, torch.bool]
