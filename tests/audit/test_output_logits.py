@@ -273,6 +273,21 @@ def test_rows_of_positions_in_the_tied_matrix() -> None:
     assert finding.measured == pytest.approx(32 / (VOCABULARY + 32), rel=0.2)
 
 
+@pytest.mark.parametrize("holder", ["config", ""])
+def test_a_vocabulary_that_the_model_itself_states(holder: str) -> None:
+    """Filled up to a round number, a few rows take little before training; positions in the matrix take much."""
+    model = Together()
+    for owner in (model, filled := Modules()):
+        said = VOCABULARY if owner is model else VOCABULARY - 4
+        if holder:
+            owner.config = SimpleNamespace(vocab_size=said)
+        else:
+            owner.vocab_size = said
+    assert check(model, TOKENS, select=["vocab-rows"]).failing[0].severity is Severity.WARNING
+    report = check(filled, TOKENS, select=["vocab-rows"])
+    assert [one.severity for one in report.findings] == [Severity.NOTE], report
+
+
 class Unread(Modules):
     """The head is a layer with a bias, and its matrix alone is read."""
 

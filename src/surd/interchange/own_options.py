@@ -14,9 +14,12 @@ def declared_by_options(model: nn.Module) -> Declared:
     """Its ties, its vocabulary and padding, its caps and epsilon; nothing is called, and nothing computed."""
     said = replace(NOTHING, tied=asked_tie(model), shared=asked_tables(model))
     for where, held in options(model):
-        if where:
-            named = {name: value for name, value in held.items() if isinstance(name, str)}
-            part = Part(SimpleNamespace(**named), where)
+        named = {name: value for name, value in held.items() if isinstance(name, str)}
+        part = Part(SimpleNamespace(**named), where or type(model).__name__)
+        if not where:
+            # Of its own attributes only this one has one meaning: a cap may be a layer, an epsilon an optimiser's.
+            said = replace(said, vocabulary=whole_stated(part, "vocabulary"))
+        else:
             said = replace(
                 said,
                 vocabulary=said.vocabulary or whole_stated(part, "vocabulary"),

@@ -16,7 +16,6 @@ from surd.measure.use import Part
 NAME = "vocab-rows"
 ROUND = 8
 """Rows are filled up to multiples of this, or of more, for the sake of speed."""
-MOST_ROUND = 256
 
 
 def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
@@ -41,7 +40,6 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
     if extra <= 0:
         return
     mass, healthy = _mass(evidence, rows, said.value), threshold(NAME, "mass")
-    rounded = (rows % ROUND == 0 and extra < MOST_ROUND) or (extra < ROUND and said.by != "tokenizer.json")
     blank = _blank(evidence, top, said.value)
     text = f"{top} has {rows:,} rows, {said.by} {said.value:,} tokens: {extra:,} rows belong to none"
     if mass is None:
@@ -50,7 +48,9 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
             high=said.value,
         )  # fmt: skip
     elif not healthy.holds(mass):
-        harmless = rounded and not blank and not evidence.trained
+        least = extra < ROUND and (rows % ROUND == 0 or said.by != "tokenizer.json")
+        filled = least or (rows % ROUND == 0 and threshold(NAME, "filled").holds(mass))
+        harmless = filled and not blank and not evidence.trained
         yield _finding(
             Severity.NOTE if harmless else Severity.WARNING, top, "probability of rows beyond the tokenizer", mass, 0.0,
             healthy.source, f"{text}, and get {mass:.3g} of the probability" + (", all of them zeros" if blank else ""),
@@ -135,7 +135,8 @@ RULE = Rule(
     why="A row that is never a target is pushed down only by the softmax of others. A row of zeros has the logit 0: "
     "where all real logits are negative, it wins. Of V + k equal logits the k rows take k / (V + k).",
     when="When matrices are filled up to a round number, or hold rows of positions too. A few rows that training has "
-    "pushed below 1e-4 together do no harm, nor do logits that are cut before the softmax.",
+    "pushed below 1e-4 together do no harm, nor do logits that are cut before the softmax. Before training, rows up to "
+    "a round number are a note while they take less than 2 %, as in every published model that is filled up.",
     example=_MODEL.format(returned="super().forward(tokens)"),
     cure=_MODEL.format(returned="super().forward(tokens)[..., :VOCABULARY]"),
     sources=(
