@@ -6,7 +6,7 @@ from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Skipped, as_one
 from surd.audit.rule import Models, Needs, Rule
 from surd.audit.thresholds import threshold
-from surd.measure.reading.layout import RowSums
+from surd.measure.reading.row_sums import RowSums
 
 NAME = "softmax-axis"
 

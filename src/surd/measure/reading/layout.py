@@ -1,20 +1,19 @@
-"""Layout: from which tokens the queries, keys and values of one head come, and over which axis its weights add up.
+"""Layout: from which tokens the queries, keys and values of one head come.
 
 A head of n keys must hold slices of n different tokens, and what an output position is made of must have been asked by
 its own token. Both are read by pulling one entry back through views and transposes: what is not reached gets an exact
 zero, in any style of writing, with any mask and any order of axes.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from surd.measure.reading.factors import products_behind
-from surd.measure.sites import Role, Site
-from surd.measure.tensors import rms
-from surd.measure.trace.calls import Fused, Product, Projection, Seen, Softmax
+from surd.measure.reading.row_sums import site_of, sums_over
+from surd.measure.sites import Site
+from surd.measure.trace.calls import Fused, Projection, Seen, Softmax
 from surd.measure.trace.gains import pull, signs
 from surd.measure.trace.graph import Place, Stops, walk_back
 from surd.measure.trace.notes import Notes
@@ -22,8 +21,6 @@ from surd.measure.trace.notes import Notes
 MIXED = "an entry of a query or key depends on several tokens: no layout can be read"
 AGAIN = "the values reach the output also by what asks for them, so that they cannot be told apart"
 ACROSS = "the values of one key come from several tokens: what attends are channels, or sums over positions"
-CUT = 1e-3
-"""Weights above this that are zero where they mix were set to zero."""
 ONE = "values and keys are one tensor: what reaches the output as a value cannot be told from what asks for it"
 FAINT = 1e-12
 """A weight below this share of the largest is that of a hidden key."""
@@ -50,22 +47,6 @@ class Layout:
     reason: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RowSums:
-    """Sums of a softmax's weights over the keys that are mixed: 1 each."""
-
-    site: Site
-    mean: float
-    std: float
-    axis: int
-    """Over which the softmax ran."""
-    mixed: int
-    """Over which values are mixed."""
-    by_hand: bool = False
-    cut: bool = False
-    """Weights were set to zero behind the softmax, and not made to add up again."""
-
-
 def read_layouts(notes: Notes) -> list[Layout]:
     """Every attention, in order; softmaxes over something else are left out."""
     found = []
@@ -76,21 +57,6 @@ def read_layouts(notes: Notes) -> list[Layout]:
         if operands is not None:
             several = any(_several(notes, operand.place) for operand in operands[:2])
             found.append(replace(_layout(notes, call, operands, mix, stops), several=several))
-    return found
-
-
-def read_row_sums(notes: Notes) -> list[RowSums]:
-    """Of every softmax of a product whose weights mix something, and of those that are written out as exp and sum."""
-    found = []
-    for call in notes.attention:
-        if isinstance(call, Softmax) and call.mixed and products_behind(notes, call):
-            weights, mix = notes.weights_of(call), call.mixed[0][1].place
-            if weights is not None and mix is not None:
-                sums = _sums(_site(call), weights, mix, torch.softmax(call.values.double(), call.axis), call.axis)
-                if sums is not None:
-                    found.append(_as_mixed(notes, call, sums) or sums)
-    for product in notes.products.values():
-        found += [] if product.mixes else _by_hand(notes, product)
     return found
 
 
@@ -116,7 +82,7 @@ def _layout(
     mix: Seen | None,
     mixes: Stops,
 ) -> Layout:
-    site = _site(call)
+    site = site_of(call)
     query, key, value, d_k = operands
     if mix is None or mix.place is None or query.place is None or key.place is None:
         return Layout(site=site, reason="what the weights mix was not seen")
@@ -228,7 +194,7 @@ def _sideways(notes: Notes, call: Fused | Softmax) -> bool:
     if isinstance(call, Fused) or not call.mixed or (weights := notes.weights_of(call)) is None:
         return False
     mix = call.mixed[0][1].place
-    sums = None if mix is None else _sums(_site(call), weights, mix, call.values, call.axis)
+    sums = None if mix is None else sums_over(site_of(call), weights, mix, call.values, call.axis)
     return sums is not None and sums.axis != sums.mixed
 
 
@@ -332,58 +298,3 @@ def _feature_axis(projection: Projection) -> int | None:
     if weight.dim() == len(shape) and weight.dim() > 2 and shape[1] == weight.shape[1]:
         return 1
     return -2 if len(shape) > 1 and shape[-2] in weight.shape else None
-
-
-def _sums(site: Site, weights: Place, mix: Place, values: Tensor, axis: int, by_hand: bool = False) -> RowSums | None:
-    """None where it cannot be told over which axis one entry of the mix adds up."""
-    last = torch.zeros(mix.shape, dtype=mix.dtype, device=mix.device)
-    last.view(-1)[-1] = 1
-    reached = pull(mix, weights, last)
-    if reached is None or reached.shape != values.shape:
-        return None
-    where = (reached != 0).nonzero()
-    varying = [one for one in range(reached.dim()) if len(where) and len(where[:, one].unique()) > 1]
-    if len(varying) != 1:
-        return None
-    sums = values.double().sum(varying[0])
-    sums = sums[sums.isfinite()]
-    if not sums.numel():
-        return None
-    std = float(sums.std(unbiased=False)) if sums.numel() > 1 else 0.0
-    return RowSums(site=site, mean=float(sums.mean()), std=std, axis=axis, mixed=varying[0], by_hand=by_hand)
-
-
-def _as_mixed(notes: Notes, call: Softmax, sums: RowSums) -> RowSums | None:
-    """The sums of what was mixed, where that is the softmax with some weights set to zero."""
-    value, mix = call.mixed[0]
-    product = None if mix.place is None else notes.products.get(mix.place.node)
-    weights = None if product is None else product.left if product.right is value else product.right
-    if weights is None or weights.value is None or weights.value.numel() != call.values.numel():
-        return None
-    mixed = weights.value.double().reshape(call.values.shape)
-    whole = torch.softmax(call.values.double(), call.axis).nan_to_num()
-    zeroed = (mixed == 0) & (whole > CUT)
-    if not bool(zeroed.any()) or rms(mixed - whole.masked_fill(zeroed, 0)) > CUT * rms(whole):
-        return None
-    rows = mixed.sum(sums.mixed)
-    return replace(sums, mean=float(rows.mean()), std=float(rows.std(unbiased=False)), cut=True)
-
-
-def _by_hand(notes: Notes, product: Product) -> Sequence[RowSums]:
-    """A product with what exp made of a product: a softmax without a name."""
-    stops = {node: one.place for node, one in notes.products.items() if one is not product}
-    stops |= {**{node: one.place for node, one in notes.projections.items()}, **notes.origins.places}
-    for side in (product.left, product.right):
-        if side.place is None or side.value is None or side.place.node is product.place.node:
-            continue
-        _, passed = walk_back([side.place.node], stops)
-        exps = [node for node in passed if node.name().startswith("ExpBackward")]
-        if any(node in notes.products for node in walk_back(exps, stops)[0]):
-            site = Site(path=product.where.path, role=Role.SCORE, file=product.where.file, line=product.where.line)
-            sums = _sums(site, side.place, product.place, side.value, -1, by_hand=True)
-            return [] if sums is None else [sums]
-    return []
-
-
-def _site(call: Fused | Softmax) -> Site:
-    return Site(path=call.where.path, role=Role.SCORE, file=call.where.file, line=call.where.line)
