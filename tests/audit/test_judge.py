@@ -1,5 +1,6 @@
 """One cause is one finding: what follows from it stands beneath it, unless nothing that fails explains it."""
 
+import pytest
 from audit.asked import asked
 
 from surd.audit.finding import Finding, Severity
@@ -29,6 +30,22 @@ def test_what_follows_from_a_fault_stands_beneath_it() -> None:
     (primary,) = grouped(found, RULES)
     assert primary.rule == "attention-scale"
     assert [one.rule for one in primary.consequences] == ["softmax-saturation"]
+
+
+@pytest.mark.parametrize(
+    ("cause", "effect"),
+    [
+        ("weight-tying", "head-bias"),  # a bias of two names that was cut: one of the two is added no more
+        ("padding-row", "position-ratio"),  # the whole table was cleared with its row of padding
+        ("residual-growth", "attention-logit-max"),
+        ("norm-gain-convention", "residual-growth"),
+        ("weight-tying", "parameter-count"),
+    ],
+)
+def test_causes_that_stand_in_other_rules(cause: str, effect: str) -> None:
+    found = [finding(effect, Severity.FAULT), finding(cause, Severity.WARNING)]
+    (primary,) = grouped(found, [named(cause), named(effect)])
+    assert primary.rule == cause and [one.rule for one in primary.consequences] == [effect]
 
 
 def test_what_is_declared_hides_no_fault() -> None:

@@ -156,6 +156,6 @@ model.__class__ = Once
     ),
     needs=Needs.PROBE,
     models=Models.BOTH,
-    follows=("double-softmax", "empty-rows"),
+    follows=("double-softmax", "empty-rows", "weight-tying"),
     look=look,
 )

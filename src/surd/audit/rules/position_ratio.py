@@ -171,6 +171,6 @@ model.load_state_dict(encoder().state_dict())
     ),
     needs=Needs.PROBE,
     models=Models.BOTH,
-    follows=("embedding-scale", "init-std", "weight-tying", "tied-init-std"),
+    follows=("embedding-scale", "init-std", "weight-tying", "tied-init-std", "padding-row"),
     look=look,
 )
