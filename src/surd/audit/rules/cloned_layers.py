@@ -35,7 +35,7 @@ def look(evidence: Evidence) -> Iterator[Finding]:
                     if _copied(evidence, before, name):
                         copies.setdefault(before, [before]).append(name)
                     break
-    if copies:
+    if copies and not all(_is_head(evidence, names) for names in copies.values()):
         first, names = next(iter(copies.items()))
         yield Finding(
             severity=Severity.FAULT,
@@ -49,6 +49,16 @@ def look(evidence: Evidence) -> Iterator[Finding]:
             mend="initialise each layer after copying (call reset_parameters, or an init function, on every layer)",
             sites=tuple(name for group in copies.values() for name in group),
         )
+
+
+def _is_head(evidence: Evidence, copies: list[str]) -> bool:
+    """Whether copies stand beside each other, as further heads that begin as the head does on purpose.
+
+    A layer of a stack gives back as many numbers as it reads: some matrix of it is square, or there are two.
+    """
+    weights, shape = evidence.weights, evidence.weights.shape(copies[0])
+    others = [name for name, other in weights.matrices() if other == shape and name not in copies]
+    return shape[0] != shape[1] and any(gap(weights, copies[0], name) == 0 for name in others)
 
 
 def _drawn(x: Tensor) -> bool:
@@ -68,7 +78,8 @@ RULE = Rule(
     "max |W_l − W_m| = 0 where independent draws differ by √2 σ. All layers begin with the same heads, and the "
     "gradients of neighbours are alike, so depth starts out as repetition.",
     when="At the start; training breaks the symmetry, as the stream differs from layer to layer, but late. A layer "
-    "that is one parameter in all places (ALBERT) is shared on purpose and not told.",
+    "that is one parameter in all places (ALBERT) is shared on purpose and not told, and neither are further heads "
+    "that begin as copies of the head (Medusa).",
     example="""
 import copy
 
