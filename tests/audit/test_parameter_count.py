@@ -46,6 +46,16 @@ class SubtractedTwice(Counted):
         return self.numbers() - self.table.weight.numel() - self.head.weight.numel()
 
 
+class InMillions(Counted):
+    def num_params(self) -> float:
+        return round(sum(parameter.numel() for parameter in self.state_dict().values()) / 1e6, 4)
+
+
+class RightInMillions(Counted):
+    def num_params(self) -> float:
+        return self.numbers() / 1e6
+
+
 class Right(Counted):
     def num_parameters(self) -> int:
         return self.numbers()
@@ -69,7 +79,13 @@ class SaidSo(Counted):
 
 @pytest.mark.parametrize(
     ("kind", "difference"),
-    [(OverStages, SHARED), (OverNames, SHARED), (Subtracted, -SHARED), (SubtractedTwice, -2 * SHARED)],
+    [
+        (OverStages, SHARED),
+        (OverNames, SHARED),
+        (Subtracted, -SHARED),
+        (SubtractedTwice, -2 * SHARED),
+        (InMillions, SHARED),
+    ],
 )
 def test_a_shared_matrix_is_counted_wrong(kind: Any, difference: int) -> None:
     model = kind()
@@ -103,14 +119,14 @@ def test_a_released_model_counts_right_and_a_subclass_does_not() -> None:
     assert one.measured - one.expected == 96 * 32  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("kind", [Right, WithoutPositions, WithoutTable])
+@pytest.mark.parametrize("kind", [Right, RightInMillions, WithoutPositions, WithoutTable])
 def test_counts_that_are_right_or_have_an_option_for_the_rest(kind: Any) -> None:
     silent(kind(), RULE)
 
 
 def test_a_count_that_says_what_it_leaves_out_is_not_judged() -> None:
     report = asked(SaidSo(), RULE)
-    assert report.clean and RULE not in report.passed
+    assert report.findings == () and RULE not in report.passed
 
 
 def test_a_position_table_as_large_as_the_shared_one() -> None:

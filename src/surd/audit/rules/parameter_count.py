@@ -3,7 +3,8 @@
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from math import isclose, isfinite
+from typing import Any, TypeGuard
 
 from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Skipped
@@ -15,13 +16,15 @@ METHODS = ("num_parameters", "num_params", "get_num_params", "count_parameters",
     "parameter_count", "get_num_parameters", "total_params", "number_of_parameters", "total_parameters", "param_count",
     "n_parameters", "parameters_count", "num_total_params")  # fmt: skip
 """What people call a number of parameters, or a method that counts them."""
+UNITS = (10**6, 10**9, 10**3)
+FEWEST_DIGITS = 3
 SOURCE = "each place in memory counts once"
 
 
 def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
     sizes, repeats = _sizes(evidence)
     unique, named = sum(sizes), sum(sizes) + sum(repeats)
-    reported = dict(_reported(evidence))
+    reported = {by: _whole_number(answer, unique, sizes, repeats) for by, answer in _reported(evidence)}
     if evidence.declared.parameters is not None:
         reported[evidence.declared.parameters.by] = evidence.declared.parameters.value
     if not reported:
@@ -62,7 +65,7 @@ def _sizes(evidence: Evidence) -> tuple[list[int], list[int]]:
     return sizes, repeats
 
 
-def _reported(evidence: Evidence) -> Iterator[tuple[str, int]]:
+def _reported(evidence: Evidence) -> Iterator[tuple[str, int | float]]:
     """What the module holds as a number, and, where it may be run, what its own methods without arguments answer."""
     if evidence.subject.module is None:
         return
@@ -70,7 +73,7 @@ def _reported(evidence: Evidence) -> Iterator[tuple[str, int]]:
     for name in METHODS:
         found = vars(module).get(name, getattr(type(module), name, None))
         if _is_count(found):
-            yield name, int(found)
+            yield name, found
         elif callable(found) or isinstance(found, property):
             with preserved(module):
                 try:
@@ -81,11 +84,30 @@ def _reported(evidence: Evidence) -> Iterator[tuple[str, int]]:
                     continue
             about = inspect.getdoc(found if callable(found) else found.fget) or ""
             if _is_count(answer) and (options or "embedding" not in about):  # else it says what it leaves out
-                yield f"{name}{'' if isinstance(found, property) else '()'}", int(answer)
+                yield f"{name}{'' if isinstance(found, property) else '()'}", answer
 
 
-def _is_count(value: object) -> bool:
+def _is_count(value: object) -> TypeGuard[int | float]:
+    """A whole number, or one of millions with enough digits to tell counts apart."""
+    if isinstance(value, float):
+        return isfinite(value) and value > 0 and len(f"{value:.12g}".replace(".", "").strip("0")) >= FEWEST_DIGITS
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _whole_number(told: float, unique: int, sizes: list[int], repeats: list[int]) -> int:
+    """The count that was told in millions: the right one, or a known wrong one, where one of them rounds to it."""
+    if isinstance(told, int):
+        return told
+    shared = sorted({sum(repeats), *repeats} - {0})
+    wrong = [unique + sign * size for size in shared for sign in (1, -1, -2)]
+    digits = len(f"{told:.12g}".partition(".")[2])
+    near = (
+        count
+        for count in (unique, *(count for count in wrong if _why(count - unique, sizes, repeats)))
+        for unit in UNITS
+        if isclose(round(count / unit, digits), told, rel_tol=1e-9)
+    )
+    return next(near, unique)
 
 
 def _whole(method: Callable[..., Any]) -> dict[str, bool]:

@@ -72,12 +72,24 @@ def _of_the_files(evidence: Evidence) -> Iterator[Finding]:
             "write them too; or declare the tie that made the saver leave them out, so that the loader makes it again",
         )  # fmt: skip
     for kept, other, apart in evidence.subject.discarded:
+        if not apart:
+            yield _twice(kept, other, "the class of the model")
+            continue
         yield _finding(
             Severity.FAULT, other, "max |first − second| in the files", apart, 0.0, "one parameter has one value",
             f"the class makes {kept} and {other} one, and the files hold both with differences up to {apart:.3g}: "
             f"{other} was thrown away",
             f"find out which of the two was trained, and write it as {kept} alone",
         )  # fmt: skip
+
+
+def _twice(first: str, second: str, by: str) -> Finding:
+    """Harmless to a loader that ties, and one that does not reads what it should."""
+    return _finding(
+        Severity.NOTE, second, "copies in the file", 2, 1, by,
+        f"the file holds {first} and {second}, which are declared to be one, twice",
+        f"write only {first}",
+    )  # fmt: skip
 
 
 def _head(evidence: Evidence, known: list[str], top: str, told: set[frozenset[str]], apart: bool) -> Iterator[Finding]:
@@ -174,11 +186,7 @@ def _declared(evidence: Evidence, first: str, second: str, by: str) -> Iterator[
                 f"set {by} to False if both were trained; else write only {first}",
             )  # fmt: skip
         else:
-            yield _finding(
-                Severity.NOTE, second, "copies in the file", 2, 1, by,
-                f"the file holds {first} and {second}, which are declared to be one, twice",
-                f"write only {first}",
-            )  # fmt: skip
+            yield _twice(first, second, by)
     elif not is_constant(weights, first) or apart:
         yield _finding(
             Severity.FAULT, second, "the two are one matrix", False, True, by,
