@@ -1,7 +1,7 @@
 """Logits leave the head times a factor that nobody declared, or without the declared one."""
 
 from collections.abc import Iterator
-from math import isclose
+from math import exp, isclose, log1p
 
 import torch
 
@@ -20,6 +20,9 @@ def look(evidence: Evidence) -> Iterator[Finding]:
     head, stated = evidence.head, evidence.declared.head
     if are_probabilities(evidence.logits):
         raise Unobserved("what the model returns are probabilities, no logits")
+    if head.cap is not None and not threshold(NAME, "floor").holds(floor := _floor(evidence, head.cap)):
+        yield _low(head, head.cap, floor)
+        return
     tolerance = threshold(NAME, "fp32" if evidence.dtype in (torch.float32, torch.float64) else "half")
     expected = 1.0 if stated is None else stated.value
     if not tolerance.holds(head.multiplier / expected):
@@ -28,6 +31,27 @@ def look(evidence: Evidence) -> Iterator[Finding]:
         yield _finding(Severity.DECLARED, head, expected, stated.by, f"declared by {stated.by}")
     if evidence.trained:
         yield from _large(evidence, head)
+
+
+def _floor(evidence: Evidence, cap: float) -> float:
+    """The lowest loss that logits between -cap and cap can have: one class at the one end, all others at the other."""
+    return log1p((evidence.logits.shape[-1] - 1) * exp(-2 * abs(cap)))
+
+
+def _low(head: Head, cap: float, floor: float) -> Finding:
+    return Finding(
+        severity=Severity.FAULT,
+        site=head.site.name,
+        quantity="lowest loss that capped logits can have",
+        measured=floor,
+        expected=0.0,
+        high=threshold(NAME, "floor").high,
+        source=threshold(NAME, "floor").source,
+        message=f"the logits end in {cap:.3g} · tanh: none is beyond ±{cap:.3g}, so that no loss is below {floor:.3g}",
+        mend="multiply by the cap behind the tanh: c · tanh(logits / c), with the c that the logits are divided by",
+        file=head.site.file,
+        line=head.site.line,
+    )
 
 
 def _off(evidence: Evidence, head: Head, expected: float) -> Iterator[Finding]:
@@ -110,7 +134,9 @@ RULE = Rule(
     "deviation "
     "1. Another factor f makes that f: the order of the classes stays, their probabilities do not.",
     when="Greedy text is the same with a lost factor; sampling, beams, losses and distillation are not. T5 and μP "
-    "multiply on purpose, and say so. A factor that suits the head's initialisation is counted together with it.",
+    "multiply on purpose, and say so. A factor that suits the head's initialisation is counted together with it. Of "
+    "c · tanh(logits / c), whoever forgets the c before the tanh has a loss that cannot fall below "
+    "ln(1 + (V − 1) e^−2).",
     example="""
 import math
 
@@ -145,6 +171,6 @@ model.__class__ = Plain
     ),
     needs=Needs.PROBE,
     models=Models.BOTH,
-    follows=("double-softmax",),
+    follows=("double-softmax", "soft-cap"),
     look=look,
 )
