@@ -4,6 +4,7 @@ The class is the library's own. No code of the folder runs, nothing is unpickled
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,6 +37,8 @@ class Size:
 
     numbers: int
     bytes: int
+    shallow: int
+    """Bytes of one layer of each stack, and of what stands outside of all."""
 
 
 def of_folder(
@@ -61,7 +64,7 @@ def of_folder(
         if files is None:
             raise SurdError(
                 f"{folder / NAME}: {size.numbers:,} parameters, which need {_gigabytes(needed)} to be built and run; "
-                f"{_gigabytes(memory)} are free. Give it fewer layers: every scale but depth is the same"
+                f"{_gigabytes(memory)} are free. {_smaller(size, memory)}"
             )
         beyond = f"{_gigabytes(needed)} would be needed to run it, {_gigabytes(memory)} are free: its tensors were read"
         return _open_files(folder, files, said, trained, (*notes, beyond))
@@ -106,7 +109,19 @@ def _size(kind: type[nn.Module], config: Any, dtype: torch.dtype, folder: Path) 
             raise SurdError(f"{folder / NAME}: {kind.__name__} cannot be built from it: {first_line(error)}") from None
     numbers = sum(parameter.numel() for parameter in model.parameters())
     buffers = sum(buffer.numel() * buffer.element_size() for buffer in model.buffers())
-    return Size(numbers=numbers, bytes=numbers * dtype.itemsize + buffers)
+    layers: dict[str, int] = {}
+    for name, parameter in model.named_parameters():
+        kind_of = re.sub(r"\.\d+\.", ".*.", name, count=1)
+        layers[kind_of] = max(layers.get(kind_of, 0), parameter.numel())
+    shallow = sum(layers.values()) * dtype.itemsize + buffers
+    return Size(numbers=numbers, bytes=numbers * dtype.itemsize + buffers, shallow=shallow)
+
+
+def _smaller(size: Size, memory: float) -> str:
+    """What to change so that it fits."""
+    if size.shallow + BESIDE <= memory:
+        return "Give it fewer layers: every scale but depth is the same"
+    return "One layer alone is too large: give it a smaller width, or a smaller vocabulary"
 
 
 def _built(kind: Any, config: Any, folder: Path) -> nn.Module:
@@ -155,14 +170,14 @@ def _loaded(
 
 
 def _discarded(model: Any, files: FileWeights) -> Iterator[tuple[str, str, float]]:
-    """Names that the class makes one, and that the files hold with different numbers: the loader takes one of them."""
+    """Names that the class makes one, and that the files hold both: the loader takes one of them."""
     pairs = getattr(model, "all_tied_weights_keys", None)
     held = set(files.names())
     for other, kept in pairs.items() if isinstance(pairs, Mapping) else ():
         if {other, kept} <= held and files.shape(other) == files.shape(kept):
             apart = float((files.tensor(other).float() - files.tensor(kept).float()).abs().max())
             parameters = dict(model.named_parameters(remove_duplicate=False))
-            if apart and parameters.get(other) is parameters.get(kept):
+            if parameters.get(other) is parameters.get(kept):
                 yield kept, other, apart
 
 
