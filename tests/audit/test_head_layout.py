@@ -1,6 +1,7 @@
 """Heads cut, merged and mixed with the batch the wrong way, softmaxes sideways, and what only looks like it."""
 
 import json
+import warnings
 from pathlib import Path
 
 import pytest
@@ -294,6 +295,27 @@ def test_parts_of_one_packed_projection_are_judged():
             return self.out(merge(F.scaled_dot_product_attention(query, key, value)))
 
     assert silent(Language(Packed()), "head-layout").skipped == ()
+
+
+class Implied(Attention):
+    """A softmax that is not told its axis: of (rows, heads, queries, keys) torch takes heads, of three the first."""
+
+    def __init__(self, joined: bool):
+        super().__init__()
+        self.joined = joined
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = (split(project(x)) for project in (self.query, self.key, self.value))
+        scores = query @ key.mT * HEALTHY
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            weights = F.softmax(scores.flatten(0, 1)).view_as(scores) if self.joined else F.softmax(scores)
+        return self.output(merge(weights @ value))
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_softmax_that_is_not_told_its_axis(joined):
+    assert found(Language(Implied(joined)), "softmax-axis").quantity.startswith("mean")
 
 
 class CutBehind(Attention):
