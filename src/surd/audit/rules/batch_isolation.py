@@ -8,6 +8,7 @@ from torch import Tensor
 from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Skipped
 from surd.audit.rule import Models, Needs, Rule
+from surd.audit.thresholds import threshold
 from surd.measure.calling.inputs import replaced
 from surd.measure.reading.reach import Reach
 
@@ -21,7 +22,11 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
     for reach in reaches:
         if not reach.finite:
             yield Skipped(site=reach.source, reason="its gradients are not finite")
-        elif reach.other_rows > 0 and not (reach.one_column and _length_first(evidence, reach)):
+        elif not reach.samples:
+            yield Skipped(site=reach.source, reason="the output has other rows than it: its rows may be no samples")
+        elif not threshold(NAME, "steps").holds(reach.other_rows / reach.step) and not (
+            reach.one_column and _length_first(evidence, reach)
+        ):
             yield _finding(reach)
 
 
@@ -47,7 +52,7 @@ def _finding(reach: Reach) -> Finding:
         expected=0.0,
         source="definition of a batch: samples are computed beside each other",
         message=f"an output depends on other samples of its batch ({reach.other_rows:.3g} of its gradient, expected "
-        f"exactly 0): {across}",
+        f"0): {across}",
         mend="give attention (batch, length, width) with batch_first=True, or transpose before and after"
         if reach.one_column
         else "keep the batch in front wherever heads are cut and merged: view(batch, length, heads, d_k)"
@@ -58,7 +63,7 @@ def _finding(reach: Reach) -> Finding:
 RULE = Rule(
     name=NAME,
     what="One sample of a batch reaches the output of another.",
-    why="Samples are computed side by side: the gradient of one's output with respect to another's input is exactly 0. "
+    why="Samples are computed side by side: the gradient of one's output with respect to another's input is 0. "
     "Where heads and batch change places, or torch's attention gets (batch, length, width) while it expects "
     "(length, batch, width), shapes fit, the loss falls, and what a sample gets depends on its neighbours.",
     when="Always; at batch size 1 it cannot be seen, so evaluation looks different from training. A norm over a batch "
