@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from surd.audit.declared import Declared, Stated
 from surd.audit.finding import Severity
+from surd.interchange.stated import declared as stated_by
 
 RULE = "attention-scale"
 NAMED = {"missing": "missing", "doubled": "twice", "width": "d_model"}
@@ -271,6 +272,47 @@ def test_adapted():
     assert found(Language(Adapted(1.0)), RULE).measured == pytest.approx(1.0, rel=0.01)
     silent(Language(Adapted(HEALTHY)), RULE)
     silent(Language(constructions.Adapted()), RULE)
+
+
+@pytest.mark.parametrize(
+    ("applied", "stated", "name"),
+    [
+        (HEALTHY, 0.0625, "it is 1/√d_k"),
+        (HEALTHY, 1.0, "it is 1/√d_k"),
+        (HEALTHY, HEALTHY * 1.369**2, "it is 1/√d_k"),
+        (HEALTHY * 1.369, HEALTHY * 1.369**2, "one of query and key"),
+        (1.0, 0.0625, "missing"),
+        (0.0625**2, 0.0625, "twice"),
+    ],
+)
+def test_the_cause_is_told_beside_what_is_stated(applied, stated, name):
+    declared = Declared(attention=Stated((stated,), "config.multiplier"))
+    message = found(llama(applied), RULE, declared=declared).message
+    assert name in message and "stated by config.multiplier" in message
+
+
+def test_the_cause_is_told_by_the_exact_number():
+    """1/√49 beside a width of 48; the number of heads; of keys; another width."""
+    inputs = {"input_ids": torch.randint(97, (3, 31))}
+    named = {49: "√49 stands", HEADS: "number of heads", 31: "number of keys", D_MODEL: "d_model stands"}
+    for count, name in named.items():
+        assert name in found(llama(count**-0.5), RULE, inputs=inputs).message
+
+
+def test_divided_by_the_number_of_the_layer():
+    model = llama(HEALTHY / 2, layers=(1,))
+    assert "number of the layer" in found(model, RULE).message
+
+
+def test_a_family_behind_norms_has_the_factor_of_its_code():
+    sizes = {"num_key_value_heads": 2, "intermediate_size": 64, "head_dim": 32}
+    config = transformers.Qwen3Config(
+        vocab_size=97, hidden_size=64, num_hidden_layers=1, num_attention_heads=4, **sizes
+    )
+    model = transformers.Qwen3ForCausalLM(config)
+    silent(model, RULE, declared=stated_by(config))
+    model.model.layers[0].self_attn.scaling = (64 // 4) ** -0.5
+    assert "family" in found(model, RULE, declared=stated_by(config)).message
 
 
 def test_other_numbers_of_a_configuration():

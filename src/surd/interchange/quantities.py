@@ -121,6 +121,7 @@ QUANTITIES: Mapping[str, Callable[[Any], float | None]] = {
     "root width in bfloat16": _rounded_root,
     "inverse root width where scale_decoder_outputs": lambda config: _where(config, "scale_decoder_outputs"),
     "inverse root width where tied": lambda config: _where(config, "tie_word_embeddings"),
+    "inverse root head": lambda config: _over(_root(head_width(config))),
     "inverse head": lambda config: _over(head_width(config)),
     "half head": lambda config: _over(_root((head_width(config) or 0) / 2)),
     "disentangled": _disentangled,

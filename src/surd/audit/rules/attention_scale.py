@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from math import isclose, isfinite, sqrt
+from math import isfinite
 
 import torch
 
 from surd.audit.evidence import Evidence
+from surd.audit.factor_names import DRAWN, EXACT, ROUNDED, cause, cause_beside
 from surd.audit.finding import Finding, Severity, Skipped, Unobserved
 from surd.audit.rule import Models, Needs, Rule
 from surd.audit.thresholds import Threshold, threshold
@@ -93,8 +94,8 @@ def _plain(evidence: Evidence, site: Attention, name: str, tolerance: Threshold)
             if not tolerance.holds(site.factor / paper):
                 yield _finding(Severity.DECLARED, site, name, site.factor, nearest, by, f"declared by {by}", tolerance)
             return
-        reason = _name(evidence, site, site.factor / nearest)
-        yield _finding(Severity.FAULT, site, name, site.factor, nearest, by, f"{reason}, beside {by}", tolerance)
+        reason = f"{cause_beside(site, site.factor, nearest, _close(evidence))}; stated by {by}"
+        yield _finding(Severity.FAULT, site, name, site.factor, nearest, by, reason, tolerance)
         return
     share = 1.0 if site.absorbed else _weights_share(evidence, site)
     ratio = site.factor * share / paper
@@ -104,7 +105,9 @@ def _plain(evidence: Evidence, site: Attention, name: str, tolerance: Threshold)
         reason = "the rest stands in the weights of query and key"
         yield _finding(Severity.NOTE, site, name, site.factor, paper, PAPER, reason, tolerance)
         return
-    reason = _name(evidence, site, ratio, share)
+    widths = {one.width for one in evidence.trace.embeddings}
+    close = DRAWN if share != 1 else _close(evidence)
+    reason = cause(site, site.factor * share, evidence.attention, widths, close)
     yield _finding(Severity.FAULT, site, name, site.factor * share, paper, PAPER, reason, tolerance)
 
 
@@ -117,7 +120,7 @@ def _normalised(evidence: Evidence, site: Attention, tolerance: Threshold) -> It
     if said is not None and site.factor is not None:
         nearest = min(said[0], key=lambda value: abs(site.factor / value - 1))
         if not tolerance.holds(site.factor / nearest):
-            reason = f"query and key are normalised, and {said[1]} says {nearest:.4g}"
+            reason = f"query and key are normalised; stated by {said[1]}"
             yield _finding(Severity.FAULT, site, site.name, site.factor, nearest, said[1], reason, tolerance)
             return
     healthy, std = threshold(NAME, "logit_std"), _logit_std(evidence, site)
@@ -226,18 +229,8 @@ def _own_share(evidence: Evidence, site: Attention) -> float:
     return share if near.holds(share / power) else 1.0
 
 
-def _name(evidence: Evidence, site: Attention, ratio: float, share: float = 1.0) -> str:
-    """What a ratio to the paper's factor means."""
-    root = sqrt(site.d_k)
-    widths = {one.width for one in evidence.trace.embeddings} | ({site.heads * site.d_k} if site.heads else set())
-    names = {root: "the factor is missing", 1 / root: "the factor is applied twice", root**2: "multiplied by √d_k"}
-    names |= {sqrt(root): "only one of two quarter powers is applied"}
-    names |= {sqrt(site.d_k / width): "d_model stands where d_k belongs" for width in widths if width != site.d_k}
-    close = 0.2 if share != 1 else 0.02  # sizes of weights are drawn
-    for value, name in names.items():
-        if isclose(ratio, value, rel_tol=close):
-            return name
-    return "no declared factor explains it"
+def _close(evidence: Evidence) -> float:
+    return EXACT if evidence.dtype in (torch.float32, torch.float64) else ROUNDED
 
 
 def _finding(
