@@ -273,6 +273,20 @@ def test_rows_of_positions_in_the_tied_matrix() -> None:
     assert finding.measured == pytest.approx(32 / (VOCABULARY + 32), rel=0.2)
 
 
+def test_a_head_that_goes_on_with_zeros_where_the_table_ends() -> None:
+    model = Modules()
+    rows = VOCABULARY + 48
+    model.head = nn.Linear(WIDTH, rows, bias=False)
+    nn.init.normal_(model.head.weight, std=0.02)
+    report = check(model, TOKENS, select=["vocab-rows"])
+    assert report.failing == (), "rows that are drawn may be of tokens that are never read"
+    with torch.no_grad():
+        model.head.weight[VOCABULARY:] = 0
+    (finding,) = check(model, TOKENS, select=["vocab-rows"]).failing
+    assert (finding.severity, finding.site) == (Severity.WARNING, "head.weight")
+    assert finding.measured == pytest.approx(48 / rows, rel=0.1)
+
+
 @pytest.mark.parametrize("holder", ["config", ""])
 def test_a_vocabulary_that_the_model_itself_states(holder: str) -> None:
     """Filled up to a round number, a few rows take little before training; positions in the matrix take much."""

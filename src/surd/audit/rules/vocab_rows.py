@@ -19,7 +19,7 @@ ROUND = 8
 
 
 def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
-    said, top = evidence.declared.vocabulary, head(evidence)
+    said, top = evidence.declared.vocabulary, head(evidence) or _filled_up(evidence)
     said = said or _by_zeros(evidence, top)
     if said is None:
         yield Skipped(reason="nothing says how many tokens the tokenizer has")
@@ -35,7 +35,8 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
             )  # fmt: skip
     if top is None:
         return
-    rows = next(use.fan_out for use in uses(evidence) if use.name == top and use.part is Part.HEAD)
+    found = (use.fan_out for use in uses(evidence) if use.name == top and use.part is Part.HEAD)
+    rows = next(found, evidence.weights.shape(top)[0])
     extra = rows - said.value
     if extra <= 0:
         return
@@ -56,6 +57,22 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
             healthy.source, f"{text}, and get {mass:.3g} of the probability" + (", all of them zeros" if blank else ""),
             f"cut the logits to [..., :{said.value}], or set those beyond to -inf", high=healthy.high,
         )  # fmt: skip
+
+
+def _filled_up(evidence: Evidence) -> str | None:
+    """A matrix that goes on with zeros where the table of tokens ends, and as wide as what is returned: a head."""
+    if evidence.subject.module is None:
+        return None
+    weights = evidence.weights
+    widths = {x.shape[-1] for x in evidence.outputs if x.is_floating_point() and x.dim() >= 2}
+    for table in tables(evidence):
+        rows = weights.shape(table)[0]
+        for name, shape in weights.matrices():
+            if shape[0] in widths and shape[0] > rows + 1:
+                matrix = weights.tensor(name)
+                if bool(matrix[rows - 1].any()) and not bool(matrix[rows:].any()):
+                    return name
+    return None
 
 
 def _by_zeros(evidence: Evidence, top: str | None) -> Stated[int] | None:
