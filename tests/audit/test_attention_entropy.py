@@ -323,6 +323,33 @@ def test_a_temperature_inside_attention():
     silent(Language(Cosine(log(10), exponential=True)), GROWTH)
 
 
+class OfHeads(Attention):
+    """Cosines times a learned temperature of each head."""
+
+    def __init__(self, value: float, exponential: bool):
+        super().__init__()
+        self.temperature = nn.ParameterList([nn.Parameter(torch.full((HEADS, 1, 1), value))])
+        self.exponential = exponential
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = (split(project(x)) for project in (self.query, self.key, self.value))
+        factor = self.temperature[0].exp() if self.exponential else self.temperature[0]
+        scores = F.normalize(query, dim=-1) @ F.normalize(key, dim=-1).mT * factor
+        return self.output(merge(scores.softmax(-1) @ value))
+
+
+def test_a_temperature_of_each_head():
+    finding = found(Language(OfHeads(log(10), exponential=False)), GROWTH)
+    assert finding.expected == pytest.approx(10) and finding.site == "attention.temperature.0"
+    silent(Language(OfHeads(log(10), exponential=True)), GROWTH)
+    silent(Language(OfHeads(10.0, exponential=False)), GROWTH)
+
+
+def test_a_temperature_without_a_bound_is_the_cause_of_its_factor():
+    report = asked(Language(OfHeads(6.0, exponential=True)), GROWTH, "attention-scale")
+    assert [one.rule for one in report.failing] == [GROWTH]
+
+
 def test_one_gain_for_all_heads_is_a_note():
     class Shared(Attention):
         def __init__(self):

@@ -129,6 +129,9 @@ def _normalised(evidence: Evidence, site: Attention, tolerance: Threshold) -> It
         return
     if healthy.holds(std):
         return
+    if _unbounded(evidence, site):
+        yield Skipped(site=site.name, reason="its factor is a learned temperature without a bound: see qk-norm-growth")
+        return
     stated = evidence.declared.attention or evidence.declared.qk_norm
     yield Finding(
         severity=Severity.DECLARED if stated else Severity.FAULT,
@@ -145,6 +148,17 @@ def _normalised(evidence: Evidence, site: Attention, tolerance: Threshold) -> It
         file=site.site.file,
         line=site.site.line,
     )
+
+
+def _unbounded(evidence: Evidence, site: Attention) -> bool:
+    """Whether the factor is a learned temperature that the rule of those tells of."""
+    largest = max([abs(factor) for factor in site.by_head if isfinite(factor)], default=abs(site.factor or 0.0))
+    try:
+        learned = [one.value for one in evidence.heard[2].found.values() if one.exponential]
+    except Unobserved:
+        return False
+    bound = threshold("qk-norm-growth", "temperature")
+    return any(not bound.holds(value) and abs(largest / value - 1) < ALIKE for value in learned)
 
 
 def _logit_std(evidence: Evidence, site: Attention) -> float | None:

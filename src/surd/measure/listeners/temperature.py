@@ -60,8 +60,8 @@ class Temperatures(TorchFunctionMode):
         elif name in TIMES and len(args) == 2:
             other = max((x.numel() for x in args if isinstance(x, Tensor)), default=0)
             for x, parameter in known:
-                if parameter is not None and parameter.numel() == 1 and other > 1 and x.numel() == 1:
-                    self._add(self._names.parameter(parameter, ""), float(x.detach()), exponential=False)
+                if parameter is not None and _one_a_head(parameter) and other > x.numel() == parameter.numel():
+                    self._add(self._names.parameter(parameter, ""), float(x.detach().float().max()), exponential=False)
         return out
 
     def _grow(self, out: Tensor, name: str) -> None:
@@ -72,3 +72,11 @@ class Temperatures(TorchFunctionMode):
         path = self._names.here().path
         found = Temperature(name=name, path=path, value=value, exponential=exponential)
         self.found[name, exponential] = found
+
+
+def _one_a_head(parameter: Tensor) -> bool:
+    """Whether it is one number; or one for all scores of each head, at the start, where all are still alike."""
+    if parameter.numel() == 1:
+        return True
+    alike = bool((parameter.detach() == parameter.detach().flatten()[0]).all())
+    return parameter.dim() > 2 and parameter.shape[-2:].numel() == 1 and alike
