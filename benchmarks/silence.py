@@ -1,6 +1,6 @@
-"""Public architectures, small and at real widths, and checkpoints: what a check has against each.
+"""Public architectures, small, with a batch of a trainer, and wide, and checkpoints: what a check has against each.
 
-    python benchmarks/silence.py                  every type small, and those of `WIDE` wide
+    python benchmarks/silence.py                  every type small and with a batch, and those of `WIDE` wide
     python benchmarks/silence.py gpt2 t5          some of them
     python benchmarks/silence.py --minutes 4      as many as fit; again with --more for those that are not done
     python benchmarks/silence.py --checkpoint D   the trained weights in a folder besides, by the real command
@@ -27,23 +27,26 @@ import report
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # the types belong to the tests
 
-from audit.architectures import FAULTY, TABLE, WIDE, built, is_missing
+from audit.architectures import FAULTY, TABLE, WIDE, built, is_missing, training_batch
 
 from surd.api import check
 
-SIZES = {"small": False, "wide": True}
+SIZES = ("small", "batch", "wide")
+"""A batch is the small one again, with what a trainer gives it: labels, and rows that end in padding."""
 SOURCE = Path(__file__).parent.parent / "src"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("types", nargs="*", metavar="TYPE", help="some types instead of all")
-    parser.add_argument("--size", choices=SIZES, help="only one of both sizes")
+    parser.add_argument("--size", choices=SIZES, help="only one of the three")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="no new type is begun after that")
     parser.add_argument("--more", action="store_true", help="what stands in the result file already is kept")
     parser.add_argument("--checkpoint", type=Path, action="append", default=[], help="a folder of Hugging Face")
     parser.add_argument("--results", type=Path, default=report.RESULTS, help="folder for the result files")
     arguments = parser.parse_args()
+    if unknown := sorted({*arguments.types} - {*TABLE}):
+        parser.error(f"no such type: {', '.join(unknown)}")
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
     file = arguments.results / "silence.json"
@@ -60,7 +63,7 @@ def main() -> int:
 
 def wanted(types: list[str], size: str | None) -> Iterator[tuple[str, str]]:
     """What is to be checked, in order."""
-    for one, names in (("small", TABLE), ("wide", WIDE)):
+    for one, names in zip(SIZES, (TABLE, TABLE, WIDE), strict=True):
         if size in (None, one):
             yield from ((name, one) for name in names if not types or name in types)
 
@@ -70,13 +73,16 @@ def checked(name: str, size: str) -> dict[str, Any]:
     record: dict[str, Any] = {"type": name, "size": size, "seconds": 0.0}
     if is_missing(name):
         return {**record, "missing": True}
-    model = built(name, SIZES[size])
+    model = built(name, wide=size == "wide")
+    batch = training_batch(model) if size == "batch" else None
+    if size == "batch" and batch is None:
+        return {**record, "unlabelled": True}
     record |= {"parameters": sum(x.numel() for x in model.parameters()), "longest axis": longest(model)}
     begun = time.perf_counter()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            found = check(model)
+            found = check(model, batch)
     except Exception:
         return {**record, "raised": traceback.format_exc()}
     counts = {severity: sum(one.severity == severity for one in found.findings) for severity in ("declared", "note")}
@@ -126,6 +132,8 @@ def verdict(one: dict[str, Any]) -> str:
     """What is against a type, in words."""
     if "missing" in one:
         return "not in this version"
+    if "unlabelled" in one:
+        return "takes neither labels nor a mask"
     if "raised" in one:
         return "raised: " + one["raised"].strip().splitlines()[-1]
     lines = [f"{x['severity']} {x['rule']}{' (known)' if x['known'] else ''}: {x['message']}" for x in one["failing"]]
@@ -141,7 +149,7 @@ def written(told: list[dict[str, Any]], folder: Path) -> int:
     """The result files, and the exit code."""
     heads = ("type", "size", "parameters", "longest axis", "rules passed", "could not look", "declared", "notes",
              "seconds", "faults and warnings")  # fmt: skip
-    looked = [one for one in told if "missing" not in one]
+    looked = [one for one in told if "missing" not in one and "unlabelled" not in one]
     rows = [
         (one["type"], one["size"], f"{one['parameters']:,}", one["longest axis"], one.get("passed", ""),
          len(one.get("skipped", ())), one.get("declared", ""), one.get("note", ""), one["seconds"], verdict(one))

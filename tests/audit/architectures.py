@@ -10,6 +10,9 @@ from typing import Any
 import torch
 import transformers
 
+from surd.measure.calling.building import build_inputs
+from surd.measure.calling.inputs import signature_of
+
 TABLE: dict[str, Any] = json.loads((Path(__file__).parents[1] / "measure" / "architectures.json").read_text())
 
 FAULTY = {
@@ -68,6 +71,32 @@ def built(name: str, wide: bool = False) -> torch.nn.Module:
     sizes = {**_grown(entry["config"]), **OF_A_TYPE.get(name, {})} if wide else entry["config"]
     torch.manual_seed(0)
     return getattr(transformers, entry["model"])(transformers.AutoConfig.for_model(name, **sizes))
+
+
+def training_batch(model: torch.nn.Module) -> dict[str, Any] | None:
+    """What a trainer calls it with: labels where it takes them, the ends of every other row hidden as padding.
+
+    None where there are neither.
+    """
+    given = dict(build_inputs(model))
+    takes = signature_of(model).parameters
+    ids, mask = given.get("input_ids"), given.get("attention_mask")
+    if mask is None and ids is not None and "attention_mask" in takes:
+        mask = torch.ones_like(ids)
+    padded = mask is not None and mask.dim() == 2
+    if padded:
+        mask = mask.clone()
+        mask[::2, -4:] = 0
+        given["attention_mask"] = mask
+        padding = getattr(model.config, "pad_token_id", None)
+        if padding is not None and padding >= 0 and ids is not None and ids.shape == mask.shape:
+            given["input_ids"] = ids.where(mask.bool(), padding)
+    name = next((name for name in ("decoder_input_ids", "input_ids") if name in given), None)
+    if name is not None and "labels" in takes:
+        given["labels"] = given[name].clone()
+        if padded and name == "input_ids":
+            given["labels"][mask == 0] = -100
+    return given if padded or "labels" in given else None
 
 
 def _grown(sizes: dict[str, Any]) -> dict[str, Any]:

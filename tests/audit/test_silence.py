@@ -5,7 +5,7 @@ Small sizes and random weights. A part of them runs here; `benchmarks/silence.py
 
 import pytest
 import transformers
-from audit.architectures import FAULTY, TABLE, built, is_missing
+from audit.architectures import FAULTY, TABLE, built, is_missing, training_batch
 
 from surd.api import check
 from surd.audit.judge import Report
@@ -53,22 +53,30 @@ def quiet() -> None:
     transformers.logging.set_verbosity_error()
 
 
-def report(name: str) -> Report:
+def report(name: str, trainer: bool = False) -> Report:
     """The check of a small model with random weights; skips what this version of the library lacks."""
     if is_missing(name):
         pytest.skip(f"transformers {transformers.__version__} has no {name} or no {TABLE[name]['model']}")
-    return check(built(name))
+    model = built(name)
+    return check(model, training_batch(model) if trainer else None)
 
 
-def told(name: str) -> list[str]:
+def told(name: str, trainer: bool = False) -> list[str]:
     """What counts against a type beyond what is known of it."""
     known, _ = FAULTY.get(name, (set(), ""))
-    return [f"{name}: {one.rule} at {one.site}: {one.message}" for one in report(name).failing if one.rule not in known]
+    found = [one for one in report(name, trainer).failing if one.rule not in known]
+    return [f"{name}: {one.rule} at {one.site}: {one.message}" for one in found]
 
 
 @pytest.mark.parametrize("name", VARIED)
 def test_a_healthy_type_gives_no_fault(name: str) -> None:
     assert told(name) == []
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "luke", "gpt2", "opt", "llama", "t5", "bart", "fsmt", "whisper"])
+def test_nor_with_what_a_trainer_gives_it(name: str) -> None:
+    """Labels among the arguments, and rows of several lengths: some types number places by what is no padding."""
+    assert told(name, trainer=True) == []
 
 
 @pytest.mark.heavy

@@ -119,3 +119,33 @@ def test_the_head_is_read_on_both_sides() -> None:
 def test_three_facts_about_a_tie(tie: str, facts: tuple[bool, bool, bool]) -> None:
     (found,) = probe(Ended(tie)).ties
     assert (found.same_parameter, found.same_storage, found.equal_values) == facts
+
+
+class Counted(Language):
+    """Places are counted over what is no padding, and padding has a place of its own, as in RoBERTa and OPT."""
+
+    def __init__(self, attention: nn.Module, padding: int) -> None:
+        super().__init__(attention)
+        self.places, self.padding = nn.Embedding(40, D_MODEL), padding
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        real = (tokens != 1).long()
+        places = real.cumsum(1) * real + self.padding
+        x = self.table(tokens) * self.multiplier + self.places(places)
+        return self.head(x + self.attention(x))
+
+
+@pytest.mark.parametrize("padding", [0, 1, 7])
+@pytest.mark.parametrize("left", [False, True])
+def test_places_beside_padding_are_no_tokens(padding: int, left: bool) -> None:
+    tokens = torch.randint(2, VOCABULARY, (6, 13))
+    for row in range(5):
+        tokens[row, slice(0, row) if left else slice(13 - row, 13)] = 1
+    (table,) = probe(Counted(Attention(), padding), tokens).embeddings
+    assert table.table == "table.weight"
+
+
+def test_tokens_that_count_up_are_tokens() -> None:
+    tokens = torch.tensor([[3, 4, 5, 6, 7, 1, 1], [3, 4, 5, 6, 7, 8, 9], [3, 4, 5, 1, 1, 1, 1]])
+    (table,) = probe(Language(Attention()), tokens).embeddings
+    assert table.table == "table.weight"

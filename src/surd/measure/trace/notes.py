@@ -404,8 +404,31 @@ def tells_tokens(ids: Tensor, given: Sequence[Tensor]) -> bool:
     """
     if ids.dim() > 1 and ids.shape[0] > 1 and ids.shape[-1] > 1:
         rows = any(other.dim() > 1 and other.shape[0] == ids.shape[0] for other in given)
-        return (rows or _turned(ids, given)) and bool((ids != ids[:1]).any()) and bool((ids != ids[..., :1]).any())
+        differ = bool((ids != ids[:1]).any()) and bool((ids != ids[..., :1]).any())
+        return (rows or _turned(ids, given)) and differ and not _counted(ids, given)
     return any(ids.numel() == other.numel() and torch.equal(ids.flatten(), other.flatten()) for other in given)
+
+
+def _counted(ids: Tensor, given: Sequence[Tensor]) -> bool:
+    """Whether ids are places beside padding: rows count up by one from the same number, padding has an id of its own.
+
+    Tokens may count up too: those are the only ids that the model was given.
+    """
+    if ids.dim() != 2 or not _count_up(ids):
+        return False
+    same = any(other.shape == ids.shape and torch.equal(other, ids) for other in given)
+    return not same or any(
+        other.shape == ids.shape and int(other.max()) > 1 and not _count_up(other) for other in given
+    )
+
+
+def _count_up(ids: Tensor) -> bool:
+    before, after = ids[:, :-1], ids[:, 1:]
+    fill = after[after == before].unique()
+    if len(fill) != 1 or not bool((ids != fill).any()):
+        return False
+    first = ids[ids != fill].min()
+    return bool(((after == before + 1) | (after == fill) | ((before == fill) & (after == first))).all())
 
 
 def _turned(ids: Tensor, given: Sequence[Tensor]) -> bool:

@@ -189,7 +189,7 @@ def weights_of_labels(model: nn.Module, inputs: Mapping[str, Any], labels: Tenso
     """Of the loss that a model itself computes from `labels`, at the logits that it returns beside it."""
     kwargs = replaced(dict(inputs), lambda x: x.clone())
     with preserved(model):
-        output = model(**kwargs, labels=labels)
+        output = model(**kwargs | {"labels": labels})
         loss, logits = getattr(output, "loss", None), getattr(output, "logits", None)
         if not isinstance(loss, Tensor) or not isinstance(logits, Tensor) or loss.numel() != 1:
             return None
