@@ -80,8 +80,8 @@ def check(
     loss: "Callable[[Any], torch.Tensor] | None" = None,
     *,
     against: "nn.Module | Translator | Writer | Path | str | None" = None,
-    select: Sequence[str] = (),
-    ignore: Sequence[str] = (),
+    select: Sequence[str] | str = (),
+    ignore: Sequence[str] | str = (),
     static: bool = False,
     batch: Path | str | None = None,
     trained: bool | None = None,
@@ -91,19 +91,30 @@ def check(
     `model` is any module, which is left exactly as it was, a Keras model, what `surd.load` returns, or a path: a run, a
     folder of Hugging Face, a .keras or .safetensors file, or `package.module:factory`. It runs on `example` (a tensor,
     a tuple, or a dict of named arguments) or on the tensors of the .safetensors file `batch`, else on inputs made from
-    its signature and configuration; `loss` makes a number of what it returns. `select` and `ignore` are names of rules;
-    `static` reads weights and configuration alone; `trained` says what is else told from the weights. With `against`,
-    another model or one of the words eager, padded, saved and resized, it is told in what their scales differ instead.
+    its signature and configuration; `loss` makes a number of what it returns. `select` and `ignore` are names of rules,
+    one or several; `static` reads weights and configuration alone; `trained` says what is else told from the weights.
+    With `against`, another model or one of the words eager, padded, saved and resized, it is told in what their scales
+    differ instead.
     """
-    from surd.audit.rule import refuse_unknown
+    from surd.audit.rule import refuse_none, refuse_unknown
     from surd.interchange.batch import read_batch
     from surd.interchange.checking import judged
     from surd.interchange.subject import subject
 
+    select, ignore = ((one,) if isinstance(one, str) else tuple(one) for one in (select, ignore))
     refuse_unknown((*select, *ignore))
+    refuse_none(select, ignore)
+    if loss is not None and not callable(loss):
+        raise SurdError(
+            f"check: expected a loss to be a function of what the model returns; found a {type(loss).__name__}"
+        )
+    if trained is not None and not isinstance(trained, bool):
+        raise SurdError(f"check: trained is True or False, or left out; found {trained!r}")
     if batch is not None:
         if example is not None:
             raise SurdError("check: example and batch are both given, and both say what the model is called with")
+        if static:
+            raise SurdError("check: a batch is what the model is called with, and static calls nothing: leave one out")
         example = read_batch(Path(batch))
 
     def opened(which: Any) -> "Subject":

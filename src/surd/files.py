@@ -78,6 +78,17 @@ def create(path: Path | str, keep: int = 0) -> BinaryIO:
     return io.BufferedWriter(_Written(path, keep), buffer_size=1 << 16)
 
 
+def refuse_unwritable(path: Path | str) -> None:
+    """A file that could not be written is a `SurdError`: asked before the work whose end it is to hold."""
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise SurdError(f"{path}: is a directory; expected the name of a file")
+    if not target.parent.is_dir():
+        raise SurdError(f"{path}: there is no folder {Path(path).parent} to write it in")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise SurdError(f"{path}: nothing may be written in {target.parent}")
+
+
 def write_json(path: Path | str, value: Any) -> None:
     """Writes `value` as indented JSON, atomically."""
     write_atomic(path, json_bytes(value))

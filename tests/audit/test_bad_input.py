@@ -62,6 +62,12 @@ def told(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
             lambda path: folder(path, {**CONFIG, "n_embd": -3, "n_layer": 10**6}),
             ("n_embd is -3; expected a number above 0", "n_layer is 1,000,000; no model has more than 2,000"),
         ),
+        (lambda path: folder(path, {**CONFIG, "n_layer": 0}), ("n_layer is 0; expected a number above 0",)),
+        (
+            lambda path: folder(path, {**CONFIG, "n_embd": 64_000_000}),
+            ("One layer alone is too large: give it a smaller width",),
+        ),
+        (lambda path: folder(path, {**CONFIG, "n_embd": 16_384, "n_layer": 1000}), ("Give it fewer layers",)),
     ],
 )
 def test_a_model_that_is_none(

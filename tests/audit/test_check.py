@@ -3,6 +3,7 @@
 import copy
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import surd
+from surd.audit.rule import names
 from surd.audit.specimen import language_model
 from surd.errors import SurdError
 
@@ -99,7 +101,7 @@ def broken(value: float) -> nn.Module:
     ("model", "message"),
     [
         (Raises(), "the forward of Raises raised RuntimeError: on purpose"),
-        (Asks(), r"no way to fill x, scale, other, more.*Pass `inputs`"),
+        (Asks(), r"no way to fill x, scale, other, more.*Give what it is called with"),
         (nn.Sequential(nn.Linear(8, 8), nn.ReLU()), "no attention was found: looked for scaled_dot_product_attention"),
         (nn.Embedding(50, 8), "no attention was found"),
         (nn.Linear(4, 4, device="meta"), "weight is on the meta device"),
@@ -141,6 +143,50 @@ def test_only_selected_rules_look() -> None:
     report = surd.check(model, select=["attention-scale"])
     assert report.passed == ("attention-scale",) and report.skipped == ()
     static = surd.check(model, static=True)
-    assert static.trace is None and "attention-scale" not in (*static.passed, *(one.rule for one in static.skipped))
+    assert static.trace is None and "attention-scale" not in static.passed
+    assert "nothing is run" in next(one.reason for one in static.skipped if one.rule == "attention-scale")
     with pytest.raises(SurdError, match='Did you mean "attention-scale"'):
         surd.check(model, select=["attention-scales"])
+
+
+def test_one_rule_may_be_given_as_a_text() -> None:
+    report = surd.check(language_model(), select="attention-scale")
+    assert report.passed == ("attention-scale",)
+    assert "attention-scale" not in surd.check(language_model(), static=True, ignore="attention-scale").passed
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"loss": 5}, "expected a loss to be a function"),
+        ({"trained": "untrained"}, "trained is True or False"),
+        ({"select": ["soft-cap"], "ignore": ["soft-cap"]}, "none is left"),
+        ({"static": True, "batch": "none"}, "static calls nothing"),
+        ({"select": "attention-scales"}, 'Did you mean "attention-scale"'),
+    ],
+)
+def test_what_an_argument_cannot_be_is_one_message(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SurdError, match=message):
+        surd.check(language_model(), **changes)
+
+
+def test_what_nobody_looked_at_is_not_clean() -> None:
+    report = surd.check(language_model(), static=True, select="attention-scale")
+    assert not report.looked and not report.clean
+    assert str(report).startswith("LanguageModel: nothing was looked at")
+
+
+def test_two_live_models_of_one_class_are_told_apart() -> None:
+    report = surd.check(language_model(0), against=language_model(1))
+    assert report.subject == "LanguageModel against the other LanguageModel"
+    known = {*report.passed, *(one.rule for one in report.skipped), *(one.rule for one in report.findings)}
+    assert known == set(names())
+
+
+def test_a_run_is_padded_and_saved(tmp_path: Path) -> None:
+    run = str(tiny_run(tmp_path / "run").folder)
+    alone = surd.check(run, select=["mask-leak", "empty-rows"])
+    assert "mask-leak" in alone.passed and "all padding" in alone.skipped[0].reason
+    for state in ("padded", "saved"):
+        assert surd.check(run, against=state).clean, state
+    assert "mask-leak" in surd.check(run, against="padded").passed

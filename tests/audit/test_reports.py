@@ -129,12 +129,13 @@ def test_a_form_that_lacks_something_is_refused(healthy: Report) -> None:
 
 
 def test_annotations_are_one_line_each_and_escaped() -> None:
-    first, last = annotations(strange()).splitlines()
+    first, verdict, *_, last = annotations(strange()).splitlines()
     head, text = re.fullmatch(r"::error (.*?)::(.*)", first).groups()
     assert head.startswith("file=/somewhere/else.py,line=7,title=attention-scale%3A ")
     assert "%2C" in head and "\n" not in head
     assert "50 %25" in text and "one line%0Aand" in text
-    assert last == "a <model>: 1 fault, no warnings"
+    assert verdict == "a <model>: 1 fault, no warnings"
+    assert last == "- soft-cap: none & nothing"
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 import transformers
+from safetensors.torch import save_file
 
-from surd.audit.rule import names
+from surd.audit.rule import Needs, named, names
 from surd.cli import main
 
 FACTORY = """
@@ -61,10 +63,10 @@ def folder(work: Path) -> Path:
 def test_a_right_model_ends_with_0_and_a_wrong_one_with_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "own_net:right"]) == 0
     out, err = capsys.readouterr()
-    assert out.startswith("LanguageModel: no faults, no warnings\n")
+    assert out.startswith("own_net:right: no faults, no warnings\n")
     assert "a word of my own" not in out and "a word of my own" in err
     assert main(["check", "own_net:wrong"]) == 1
-    assert capsys.readouterr().out.startswith("LanguageModel: 1 fault, no warnings\n")
+    assert capsys.readouterr().out.startswith("own_net:wrong: 1 fault, no warnings\n")
 
 
 def test_a_folder_with_a_configuration_alone_is_built_and_checked(
@@ -77,7 +79,7 @@ def test_a_folder_with_a_configuration_alone_is_built_and_checked(
 
 def test_what_is_ignored_does_not_count_nor_what_follows_from_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "own_net:wrong", "--ignore", "attention-scale"]) == 0
-    assert main(["check", "own_net:wrong", "--select", "soft-cap", "--select", "head-bias"]) == 0
+    assert main(["check", "own_net:wrong", "--select", "soft-cap", "--select", "causality"]) == 0
     assert main(["check", "own_net:wrong", "--select", "attention-scale"]) == 1
     assert "attention-scale" in capsys.readouterr().out
 
@@ -94,7 +96,7 @@ def test_json_and_annotations_stand_alone_on_standard_output(capsys: pytest.Capt
 def test_a_page_is_written_beside_the_report(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "own_net:right", "--html", "page.html"]) == 0
     out, err = capsys.readouterr()
-    assert out.startswith("LanguageModel") and "page: page.html" in err
+    assert out.startswith("own_net:right:") and "page: page.html" in err
     assert (work / "page.html").read_text().startswith("<!doctype html>")
 
 
@@ -111,7 +113,7 @@ def test_a_baseline_lets_known_findings_pass(folder: Path, capsys: pytest.Captur
 def test_two_models_are_compared(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "own_net:wrong", "--against", "own_net:right"]) == 1
     out = capsys.readouterr().out
-    assert out.startswith("LanguageModel against LanguageModel: 1 fault") and "attention-scale" in out
+    assert out.startswith("own_net:wrong against own_net:right: 1 fault") and "attention-scale" in out
     assert main(["check", "own_net:right", "--against", "own_net:right"]) == 0
     assert main(["check", str(folder), "--against", "eager"]) == 0
     assert main(["check", "own_net:right", "--against", "saved"]) == 0
@@ -163,3 +165,83 @@ def test_both_unknown_names_are_told_together(capsys: pytest.CaptureFixture[str]
     assert main(["check", "own_net:right", "--select", "one", "--ignore", "two"]) == 2
     err = capsys.readouterr().err
     assert 'unknown rule "one"' in err and 'unknown rule "two"' in err
+
+
+@pytest.mark.parametrize("format", ["table", "json", "github"])
+def test_that_nothing_was_looked_at_is_no_health(format: str, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["own_net:wrong", "--static", "--select", "attention-scale", "--write-baseline", "known", "--html", "page"]
+    assert main(["check", *words, "--format", format]) == 2
+    out, err = capsys.readouterr()
+    assert "nothing was looked at" in err and "no faults" not in out and "nothing is run" in out
+    assert "nothing was looked at" in out or not json.loads(out)["clean"]
+    assert not (work / "known").exists() and not (work / "page").exists()
+
+
+@pytest.mark.parametrize("format", ["table", "json", "github"])
+def test_every_rule_that_did_not_look_is_told(format: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "own_net:right", "--static", "--format", format]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert all(name in out for name in names() if named(name).needs is not Needs.STATIC)
+
+
+def test_a_file_that_cannot_be_written_or_read_is_told_before_the_work(
+    work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("surd.api.check", lambda *_, **__: pytest.fail("the work was begun"))
+    for words, told in (
+        (["--baseline", "none.json", "--write-baseline", "new.json"], "none.json"),
+        (["--html", "no/page.html", "--write-baseline", "new.json"], "there is no folder no"),
+        (["--write-baseline", "."], "is a directory"),
+    ):
+        assert main(["check", "own_net:wrong", *words]) == 2
+        assert told in capsys.readouterr().err
+    assert [*work.glob("*.json")] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["own_net:right", "--select", "soft-cap", "--ignore", "soft-cap"], "none is left"),
+        (["own_net:right", "--against", "egaer"], "Did you mean eager?"),
+        (["own_net.py:right"], "Did you mean own_net:right?"),
+        (["./own_net:right"], "did you mean own_net:right?"),
+        ([""], "the name of the model is empty"),
+        (["https://hub/x"], "https://hub/x: there is no such file or folder. Nothing is fetched"),
+        (["own_net:needs"], "--batch FILE.safetensors"),
+    ],
+)
+def test_a_message_names_what_was_typed_and_what_was_meant(
+    arguments: list[str], told: str, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (work / "own_net.py").open("a") as file:
+        file.write(NEEDS)
+    assert main(["check", *arguments]) == 2
+    assert told in " ".join(capsys.readouterr().err.split())
+
+
+NEEDS = """
+from torch import nn
+
+
+class Needs(nn.Module):
+    def forward(self, one, two, three, four):
+        return one
+
+
+def needs():
+    return Needs()
+"""
+
+
+def test_a_batch_of_other_names_is_told_in_few_words(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_file({f"weight{number:02}": torch.ones(2, 3) for number in range(20)}, "batch.safetensors")
+    assert main(["check", str(folder), "--batch", "batch.safetensors"]) == 2
+    err = capsys.readouterr().err
+    assert "No argument of it is called weight00" in err and "and 14 more" in err and "weight07" not in err
+    assert "torch.LongTensor" not in err
+
+
+def test_models_of_one_class_are_told_apart(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["check", "own_net:wrong", "--write-baseline", "known.json"])
+    assert main(["check", str(folder), "--baseline", "known.json"]) == 2
+    assert f"of own_net:wrong, and this is {folder}" in capsys.readouterr().err

@@ -27,26 +27,34 @@ def write_baseline(report: Report, path: Path) -> None:
 
 def without_known(report: Report, path: Path) -> Report:
     """The report without the findings of a baseline; a known one that has grown worse, or wider, is told again."""
-    known = _read(path, report)
+    known = _known(path, report)
     findings = tuple(one for one in report.findings if not (one.severity.fails and _is_known(one, known)))
     hidden = len(report.findings) - len(findings)
     note = f"{hidden} known {'finding' if hidden == 1 else 'findings'} of {path} not told"
-    return replace(report, findings=findings, notes=(*report.notes, note)) if hidden else report
+    return replace(report, findings=findings, notes=(*report.notes, note), known=hidden) if hidden else report
 
 
-def _read(path: Path, report: Report) -> list[Mapping[str, Any]]:
+def read_baseline(path: Path) -> Mapping[str, Any]:
+    """The content of a baseline, of whatever model; what is none is refused."""
     found = read_json(path)
     known = found.get("known") if isinstance(found, dict) else None
     if not isinstance(known, list) or not all(isinstance(one, dict) for one in known):
         raise SurdError(f'{path}: not a baseline: expected {{"known": [...]}}, as `--write-baseline` writes it')
     if found.get("version") != VERSION:
         raise SurdError(f"{path}: a baseline of version {found.get('version')}; this surd reads version {VERSION}")
+    return found
+
+
+def _known(path: Path, report: Report) -> list[Mapping[str, Any]]:
+    found = read_baseline(path)
     if found.get("structure") != report.structure:
+        of, called = found.get("subject"), report.subject
+        names = f"one that was also called {of}" if of == called else f"{of}, and this is {called}"
         raise SurdError(
-            f"{path}: a baseline of another model: it was written of {found.get('subject')}, whose weights have other "
-            f"names or shapes than {report.subject}. Write a new one with --write-baseline {path}"
+            f"{path}: a baseline of another model, of {names}: names or shapes of the weights differ. Write a new one "
+            f"with --write-baseline {path}"
         )
-    return known
+    return found["known"]
 
 
 def _is_known(finding: Finding, known: Sequence[Mapping[str, Any]]) -> bool:

@@ -42,6 +42,8 @@ class Report:
     notes: tuple[str, ...]
     blind: str = ""
     """Why the model could not be run, where it was to be."""
+    known: int = 0
+    """Findings of a baseline, which are not told again."""
 
     @property
     def failing(self) -> tuple[Finding, ...]:
@@ -49,9 +51,14 @@ class Report:
         return tuple(finding for finding in self.findings if finding.severity.fails)
 
     @property
+    def looked(self) -> bool:
+        """Whether any rule looked at anything: where none did, that nothing was found says nothing."""
+        return bool(self.passed or self.findings or self.known)
+
+    @property
     def clean(self) -> bool:
-        """Whether nothing counts against the model."""
-        return not self.failing
+        """Whether something was looked at, and nothing counts against the model."""
+        return self.looked and not self.failing
 
     def __str__(self) -> str:
         from surd.audit.report.table import table
@@ -60,12 +67,12 @@ class Report:
 
 
 def judge(subject: Subject, select: Sequence[str] = (), ignore: Sequence[str] = (), static: bool = False) -> Report:
-    """Runs all rules, or those that are selected; `static`: those that run nothing.
+    """Runs all rules, or those that are selected; `static`: those that run nothing, the others say so.
 
     What an ignored rule finds is not told, and neither is what follows from it: so it looks all the same.
     """
     refuse_unknown((*select, *ignore))
-    rules = chosen(select, static)
+    rules = chosen(select)
     if static and subject.module is not None:
         subject = replace(subject, weights=StillWeights(subject.module))
     evidence = Evidence(subject)
@@ -73,7 +80,7 @@ def judge(subject: Subject, select: Sequence[str] = (), ignore: Sequence[str] = 
     skipped: list[Skipped] = []
     passed: list[str] = []
     for rule in rules:
-        told, dark = _look(rule, evidence)
+        told, dark = _look(rule, evidence, static)
         found += told
         skipped += dark
         if not told and not any(not one.site for one in dark):
@@ -103,15 +110,16 @@ def _without(found: Sequence[Finding], ignore: Sequence[str]) -> tuple[Finding, 
     )
 
 
-def chosen(select: Sequence[str], static: bool = False) -> list[Rule]:
+def chosen(select: Sequence[str]) -> list[Rule]:
     """The rules of those names; all when none is named."""
-    rules = [named(name) for name in names() if not select or name in select]
-    return [rule for rule in rules if rule.needs is Needs.STATIC] if static else rules
+    return [named(name) for name in names() if not select or name in select]
 
 
-def _look(rule: Rule, evidence: Evidence) -> tuple[list[Finding], list[Skipped]]:
+def _look(rule: Rule, evidence: Evidence, static: bool) -> tuple[list[Finding], list[Skipped]]:
     found: list[Finding] = []
     dark: list[Skipped] = []
+    if static and rule.needs is not Needs.STATIC:
+        return [], [Skipped(rule=rule.name, reason="it runs the model, and with --static nothing is run")]
     if rule.models is not Models.BOTH and evidence.trained is not (rule.models is Models.TRAINED):
         state = "trained" if evidence.trained else "untrained"
         return [], [Skipped(rule=rule.name, reason=f"it judges {rule.models} models; this one is {state}")]

@@ -84,6 +84,12 @@ def refuse_unknown(chosen: Sequence[str]) -> None:
         raise Faults(unknown("rule", name, known) for name in strange)
 
 
+def refuse_none(select: Sequence[str], ignore: Sequence[str]) -> None:
+    """Refuses a choice that leaves no rule: a report of nothing would look like that of a healthy model."""
+    if not set(select or names()) - set(ignore):
+        raise SurdError(f"check: every rule that may look is also ignored ({', '.join(ignore)}), so that none is left")
+
+
 def named(name: str) -> Rule:
     """The rule of that name."""
     if name not in names():

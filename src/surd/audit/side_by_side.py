@@ -15,7 +15,8 @@ from surd.measure.calling.inputs import Inputs, are_ids, replaced, tensors
 
 def side_by_side(mine: Subject, theirs: Subject, static: bool = False) -> tuple[Evidence, Evidence, bool]:
     """Evidence of both, and whether it is of the same inputs. Losses stand aside: they are not compared."""
-    mine, theirs = replace(mine, loss=None), replace(theirs, loss=None)
+    called = theirs.name if theirs.name != mine.name else f"the other {theirs.name}"
+    mine, theirs = replace(mine, loss=None), replace(theirs, loss=None, name=called)
     if static or mine.module is None or theirs.module is None:
         return Evidence(mine), Evidence(theirs), False
     try:

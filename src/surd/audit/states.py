@@ -25,6 +25,7 @@ SHORTER = 3
 """Tokens that every second row has fewer, in a padded batch."""
 SAME, SAME_IN_HALF = 1e-4, 2e-2
 """Relative difference of outputs up to which a row alone and a row in a padded batch are the same, but for rounding."""
+LEAK = "mask-leak"
 RESIZE = "resize_token_embeddings"
 """The method that models of Hugging Face's library have for it."""
 
@@ -38,6 +39,8 @@ class Beside:
     same_inputs: bool = True
     further: tuple[Finding, ...] = ()
     """What is seen between the two beside their scales."""
+    looked: tuple[str, ...] = ()
+    """Rules whose findings these would be."""
 
 
 def _eager(subject: Subject) -> Beside:
@@ -68,7 +71,7 @@ def _padded(subject: Subject) -> Beside:
             f"{subject.name}: cannot be padded: expected named inputs, token ids and an attention_mask of their shape"
         )
     mine = Evidence(replace(subject, name=f"{subject.name}, padded", inputs=found))
-    return Beside(mine=mine, theirs=theirs, same_inputs=False, further=tuple(_leaks(mine, theirs)))
+    return Beside(mine=mine, theirs=theirs, same_inputs=False, further=tuple(_leaks(mine, theirs)), looked=(LEAK,))
 
 
 def _resized(subject: Subject) -> Beside:
@@ -177,7 +180,7 @@ def _leak(difference: float, length: int) -> Finding:
         message=f"the outputs of a row of {length} tokens change by {difference:.3g} of their size when {SHORTER} "
         "hidden tokens follow it",
         mend="hide the keys of padding from every attention, and take positions from the real tokens alone",
-        rule="mask-leak",
+        rule=LEAK,
         sites=("the model",),
     )
 

@@ -31,7 +31,8 @@ def check(
 ) -> int:
     """Checks the scales of a Transformer: a run of surd, a Hugging Face folder, a Keras file, or a module of your own.
 
-    It ends with 0 where nothing counts against the model, and with 1 where a fault or a warning is left.
+    It ends with 0 where nothing counts against the model, with 1 where a fault or a warning is left, and with 2 where
+    nothing was looked at.
 
     No code of a folder is run, no pickle is read, nothing is fetched. Only package.module:factory runs code: yours.
 
@@ -69,14 +70,18 @@ def check(
     if rule is not None:
         return explained(rule)
     from surd.api import check as checked
-    from surd.audit.baseline import without_known
+    from surd.audit.baseline import read_baseline, without_known
     from surd.audit.baseline import write_baseline as write
-    from surd.audit.rule import refuse_unknown
     from surd.errors import SurdError
+    from surd.files import refuse_unwritable
 
     if model is None:
         raise SurdError("check: name a model: a folder, a file, or package.module:factory. --list shows the rules")
-    refuse_unknown((*select, *ignore))
+    for file in (html, write_baseline):
+        if file is not None:
+            refuse_unwritable(file)
+    if baseline is not None:
+        read_baseline(baseline)
     report = checked(
         model,
         against=against,
@@ -86,10 +91,14 @@ def check(
         batch=batch,
         trained=None if state == "auto" else state == "trained",
     )
-    if write_baseline is not None:
-        write(report, write_baseline)
+    whole = report
     if baseline is not None:
         report = without_known(report, baseline)
+    if not report.looked:
+        sys.stdout.write(told(report, format) + "\n")
+        raise SurdError(f"{report.subject}: nothing was looked at, so nothing is known of its scales")
+    if write_baseline is not None:
+        write(whole, write_baseline)
     if html is not None:
         from surd.audit.report.page import write_page
 

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
+from pathlib import Path
 from typing import Any
 
 from surd.audit.compare import compared
@@ -12,8 +13,9 @@ from surd.audit.refuse import refuse_numberless
 from surd.audit.side_by_side import side_by_side
 from surd.audit.states import STATES, Beside
 from surd.audit.subject import Subject
-from surd.errors import SurdError
+from surd.errors import SurdError, nearest
 from surd.interchange.checking import told
+from surd.interchange.opening import exists
 from surd.interchange.saved import saved
 
 SAVED = "saved"
@@ -40,6 +42,7 @@ def judged_against(
             beside = saved(subject, open_mine) if word == SAVED else STATES[word](subject)
             report = _report(beside, select, ignore, False)
         else:
+            _refuse_misspelt(against)
             other = open_theirs()
             refuse_numberless(other.weights)
             mine, theirs, same = side_by_side(subject, other, static)
@@ -47,6 +50,14 @@ def judged_against(
     if report.blind and not report.failing:
         raise SurdError(f"{subject.name}: {report.blind}")
     return report
+
+
+def _refuse_misspelt(against: Any) -> None:
+    """What is no path and nearly one of the words was meant to be one."""
+    if not isinstance(against, str) or ":" in against or not against or exists(Path(against)):
+        return
+    if guess := nearest(against, WORDS):
+        raise SurdError(f"{against}: neither a model nor a state of this one. Did you mean {guess}?")
 
 
 def _report(beside: Beside, select: Sequence[str], ignore: Sequence[str], static: bool) -> Report:
@@ -59,4 +70,5 @@ def _report(beside: Beside, select: Sequence[str], ignore: Sequence[str], static
         ignore=ignore,
         static=static or (mine.subject.module is None and beside.theirs.subject.module is None),
         further=beside.further,
+        looked=beside.looked,
     )

@@ -22,7 +22,7 @@ def made(name: str, inputs: Any = None, loss: Any = None, trained: bool | None =
         factory = _found(name)
         result = factory if isinstance(factory, nn.Module) else _theirs(name, factory)
     model, example, their_loss = _parts(name, result)
-    return subject(model, example if inputs is None else inputs, loss or their_loss, trained=trained)
+    return subject(model, example if inputs is None else inputs, loss or their_loss, trained=trained, name=name)
 
 
 def _found(name: str) -> Any:
@@ -50,9 +50,10 @@ def _theirs(name: str, call: Callable[[], Any], module_name: str = "") -> Any:
         raise
     except ModuleNotFoundError as error:
         if error.name and module_name and (module_name == error.name or module_name.startswith(f"{error.name}.")):
+            meant = f". Did you mean {name.replace('.py:', ':')}?" if module_name.endswith(".py") else ""
             raise SurdError(
                 f"{name}: there is no module {error.name}; it is looked for in the current folder and among the "
-                "installed packages"
+                f"installed packages{meant}"
             ) from None
         raise SurdError(_told(name, error)) from None
     except (Exception, SystemExit) as error:

@@ -33,6 +33,8 @@ UNSAFE = (
 LARGEST = 10**9
 """Of any size: no dimension of a Transformer comes near."""
 MOST_LAYERS = 2000
+DEPTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+"""Names of the number of layers of the whole model, which has some."""
 SIZES = ("size", "dim", "layers", "layer", "heads", "head", "width", "embd", "d_model", "d_ff", "d_kv", "experts")
 """Endings of the names of sizes."""
 
@@ -67,7 +69,7 @@ def _absurd(value: Mapping[str, Any], path: Path, inside: str = "") -> Iterator[
             most = MOST_LAYERS if name.endswith(("layers", "n_layer")) else LARGEST
             if not abs(one) <= most:
                 yield f"{path}: {inside}{name} is {one:,}; no model has more than {most:,}"
-            elif one < 0 and not name.endswith("vocab_size"):
+            elif (one < 0 and not name.endswith("vocab_size")) or (one == 0 and not inside and name in DEPTHS):
                 yield f"{path}: {inside}{name} is {one:,}; expected a number above 0"
 
 

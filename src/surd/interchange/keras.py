@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from surd.audit.declared import NOTHING, Declared
 from surd.audit.subject import Subject, of_module
-from surd.errors import SurdError
+from surd.errors import SurdError, raised
 from surd.interchange.installed import installed
 from surd.measure.calling.building import LENGTH, ROWS, SEED
-from surd.measure.calling.inputs import arguments
+from surd.measure.calling.inputs import GIVE, arguments
 
 SIDE = 32
 """Of an image whose size a model leaves open."""
@@ -51,8 +51,7 @@ def live(model: Any, inputs: Any, loss: Any, trained: bool | None, name: str = "
     given = inputs if inputs is not None else _inputs(model)
     if given is None:
         raise SurdError(
-            f"{name or model.name}: a {type(model).__name__} of Keras does not tell what it is called with; pass "
-            "inputs, or give it as --batch FILE.safetensors"
+            f"{name or model.name}: a {type(model).__name__} of Keras does not tell what it is called with. {GIVE}"
         )
     said = NOTHING if loss is not None or _takes_logits(model) else PROBABLE
     layers: Any = model
@@ -79,7 +78,7 @@ def _build(model: Any, given: Any, name: str) -> None:
             model(*args, **kwargs)
     except Exception as error:
         text = " ".join(str(error).split())[:300]
-        raise SurdError(f"{name}: its first call raised {type(error).__name__}: {text}. Pass other inputs") from None
+        raise SurdError(f"{name}: its first call raised {type(error).__name__}: {text}. {GIVE}") from None
 
 
 class Named(nn.Module):
@@ -135,7 +134,13 @@ def _keras(name: str) -> Any:
     if installed("keras") is None:
         raise SurdError(f"{name}: a model of Keras; to open it, install the library: pip install keras")
     os.environ.setdefault("KERAS_BACKEND", "torch")  # read when Keras is imported
-    keras = import_module("keras")
+    try:
+        keras = import_module("keras")
+    except Exception as error:  # whatever another backend says, which may be unknown, or not installed
+        backend = os.environ["KERAS_BACKEND"]
+        raise SurdError(
+            f"{name}: Keras cannot be imported on the backend {backend} ({raised(error)}); {NEEDED}"
+        ) from None
     if keras.backend.backend() != "torch":
         raise SurdError(f"{name}: Keras runs on {keras.backend.backend()} here; {NEEDED}")
     return keras

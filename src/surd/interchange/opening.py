@@ -19,13 +19,15 @@ def opened(
     model: Path | str, inputs: Any = None, loss: Any = None, *, trained: bool | None = None, static: bool = False
 ) -> Subject:
     """A run, a folder, a file, or what a factory of the user's makes."""
+    if not str(model):
+        raise SurdError(f"check: the name of the model is empty; expected {KINDS}")
     path = Path(model)
     if isinstance(model, str) and FACTORY.fullmatch(model) and not exists(path):
         from surd.interchange.factory import made
 
         return made(model, inputs, loss, trained)
     if not exists(path):
-        raise SurdError(_missing(path))
+        raise SurdError(_missing(path, str(model)))
     if path.is_dir():
         return _of_folder(path, inputs, loss, trained, static)
     return _of_file(path, inputs, loss, trained)
@@ -107,15 +109,20 @@ def pickled(where: Path, name: str) -> str:
     )
 
 
-def _missing(path: Path) -> str:
+def _missing(path: Path, typed: str) -> str:
+    """Says of a name that is none what was most likely meant."""
+    told = f"{typed}: there is no such file or folder."
+    if code := re.fullmatch(r"(?:\./)?([\w./-]*?)(?:\.py)?:([A-Za-z_][\w.]*)", typed):
+        meant = f"{code[1].replace('/', '.')}:{code[2]}"
+        if FACTORY.fullmatch(meant):
+            return f"{told} A function that makes a model is named by its module: did you mean {meant}?"
     parent = path.parent
     beside = _names(parent) if parent.is_dir() else []
-    guess = nearest(path.name, beside)
-    if guess:
-        return f"{path}: there is no such file or folder. Did you mean {parent / guess}?"
-    hub = re.fullmatch(r"[\w.-]+/[\w.-]+", str(path)) is not None
-    fetch = " Nothing is fetched from a hub: download it first, and name its folder." if hub else f" Expected {KINDS}."
-    return f"{path}: there is no such file or folder.{fetch}"
+    if guess := nearest(path.name, beside):
+        return f"{told} Did you mean {parent / guess}?"
+    if re.fullmatch(r"https?://.*|[\w.-]+/[\w.-]+", typed) is not None:
+        return f"{told} Nothing is fetched from a hub: download it first, and name its folder."
+    return f"{told} Expected {KINDS}."
 
 
 def _names(folder: Path) -> list[str]:

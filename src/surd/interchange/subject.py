@@ -27,8 +27,12 @@ def subject(
     *,
     trained: bool | None = None,
     static: bool = False,
+    name: str = "",
 ) -> Subject:
-    """Anything that can be checked. `static` opens weights without building what they are weights of."""
+    """Anything that can be checked. `static` opens weights without building what they are weights of.
+
+    In a report a live module has `name`, or that of its class.
+    """
     if isinstance(model, Path | str):
         from surd.interchange.opening import opened
 
@@ -39,12 +43,12 @@ def subject(
     if _is_keras(model):
         from surd.interchange.keras import live
 
-        return live(model, inputs, loss, trained)
+        return live(model, inputs, loss, trained, name)
     if not isinstance(model, nn.Module):
         raise SurdError(
             f"check: expected a module, the path of a model, or package.module:factory; found a {type(model).__name__}"
         )
-    return of_live(model, inputs, loss, trained)
+    return of_live(model, inputs, loss, trained, name)
 
 
 def of_live(

@@ -137,7 +137,7 @@ def test_inputs_that_cannot_be_guessed_are_refused_with_the_signature() -> None:
         def forward(self, first: Tensor, second: Tensor, third: Tensor) -> Tensor:
             return first + second + third
 
-    with pytest.raises(SurdError, match=r"first, second, third.*Pass `inputs`"):
+    with pytest.raises(SurdError, match=r"first, second, third.*Give what it is called with"):
         probe(Many())
 
 

@@ -2,7 +2,7 @@
 
 from surd.audit.finding import Finding, Severity
 from surd.audit.judge import Report
-from surd.audit.report.words import beneath, mend, number, places, verdict
+from surd.audit.report.words import beneath, looked, mend, not_looked, number, places, verdict
 
 COMMANDS = {
     Severity.FAULT: "error",
@@ -13,8 +13,9 @@ COMMANDS = {
 
 
 def annotations(report: Report) -> str:
-    """One line a finding, and the verdict last."""
-    return "\n".join([*map(_annotation, report.findings), verdict(report)])
+    """One line a finding; then the verdict, and what was not looked at, as lines of the log alone."""
+    dark = ["Not looked at:", *(f"- {_plain(line)}" for line in not_looked(report.skipped))] if report.skipped else []
+    return "\n".join([*map(_annotation, report.findings), _plain(verdict(report)), looked(report), *dark])
 
 
 def _annotation(finding: Finding) -> str:
@@ -26,6 +27,11 @@ def _annotation(finding: Finding) -> str:
     told = f"\nmend: {what}" if (what := mend(finding)) else ""
     text = f"{finding.message}.{told}{follow}"
     return f"::{COMMANDS[finding.severity]} {head}::{_escaped(text)}"
+
+
+def _plain(text: str) -> str:
+    """In one line: a line that began with :: would be a command."""
+    return " ".join(text.split())
 
 
 def _escaped(text: str, further: str = "") -> str:

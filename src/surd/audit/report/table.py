@@ -3,11 +3,22 @@
 from collections.abc import Iterator
 from textwrap import wrap
 
-from surd.audit.finding import Finding, Skipped
+from surd.audit.finding import Finding
 from surd.audit.judge import Report
-from surd.audit.report.words import counted, expected, line_of_code, looked, mend, number, places, source, verdict
+from surd.audit.report.words import (
+    expected,
+    line_of_code,
+    looked,
+    mend,
+    not_looked,
+    number,
+    places,
+    source,
+    verdict,
+)
 
 WIDTH = 80
+HEAD = "Not looked at:"
 
 
 def table(report: Report) -> str:
@@ -16,7 +27,10 @@ def table(report: Report) -> str:
     lines += [line for note in report.notes for line in _wrapped(note, "")]
     for finding in report.findings:
         lines += ["", *_finding(finding)]
-    lines += _skipped(report.skipped)
+    if report.skipped:
+        lines += ["", HEAD]
+    for reason in not_looked(report.skipped):
+        lines += _wrapped(reason, "- ")
     return "\n".join(lines)
 
 
@@ -32,23 +46,6 @@ def _finding(finding: Finding) -> Iterator[str]:
         yield f"  at {_cut(where, WIDTH - 5)}"  # one word, so that it can be clicked
     for one in finding.consequences:
         yield from _wrapped(f"so {one.rule} at {places(one)}: {one.quantity} {number(one.measured)}", "  - ")
-
-
-def _skipped(skipped: tuple[Skipped, ...]) -> Iterator[str]:
-    """Reasons, each with the rules that it kept from looking."""
-    rules: dict[str, list[str]] = {}
-    sites: dict[tuple[str, str], list[str]] = {}
-    for one in skipped:
-        if one.site:
-            sites.setdefault((one.rule, one.reason), []).append(one.site)
-        else:
-            rules.setdefault(one.reason, []).append(one.rule)
-    if skipped:
-        yield from ("", "Not looked at:")
-    for reason, names in rules.items():
-        yield from _wrapped(f"{', '.join(names)}: {reason}", "- ")
-    for (rule, reason), found in sites.items():
-        yield from _wrapped(f"{rule} at {found[0]} ({counted(len(found), 'place')}): {reason}", "- ")
 
 
 def _cut(path: str, most: int) -> str:

@@ -1,11 +1,11 @@
 """Words: how all reports tell a number, a place and a verdict."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import isfinite
 from pathlib import Path
 
-from surd.audit.finding import Finding, Severity, Value
+from surd.audit.finding import Finding, Severity, Skipped, Value
 from surd.audit.judge import Report
 
 
@@ -25,6 +25,8 @@ def counted(count: int, word: str) -> str:
 
 def verdict(report: Report) -> str:
     """One line: what counts against the model, and what else was said."""
+    if not report.looked:
+        return f"{report.subject}: nothing was looked at"
     dark = report.trace is not None and not report.trace.attention
     told = counts(one.severity for one in report.findings)
     return f"{report.subject}: {told}{', attention not seen' if dark else ''}"
@@ -49,6 +51,21 @@ def reach(passed: int, dark: int) -> str:
     """How many rules found nothing, and how many could not look."""
     told = f"{counted(passed, 'rule')} passed"
     return f"{told}, {counted(dark, 'rule')} could not look" if dark else told
+
+
+def not_looked(skipped: Iterable[Skipped]) -> Iterator[str]:
+    """Each reason in a line, with the rules that it kept from looking, or with the places of one rule."""
+    rules: dict[str, list[str]] = {}
+    sites: dict[tuple[str, str], list[str]] = {}
+    for one in skipped:
+        if one.site:
+            sites.setdefault((one.rule, one.reason), []).append(one.site)
+        else:
+            rules.setdefault(one.reason, []).append(one.rule)
+    for reason, names in rules.items():
+        yield f"{', '.join(names)}: {reason}"
+    for (rule, reason), found in sites.items():
+        yield f"{rule} at {found[0]} ({counted(len(found), 'place')}): {reason}"
 
 
 def expected(finding: Finding) -> str:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from surd.errors import SurdError
 from surd.measure.calling.fields import field
-from surd.measure.calling.inputs import VARIADIC, signature_of
+from surd.measure.calling.inputs import GIVE, VARIADIC, signature_of, spelt
 from surd.measure.calling.restore import preserved
 
 ROWS = 6
@@ -53,9 +53,9 @@ def build_inputs(model: nn.Module) -> dict[str, Any]:
     if not found:
         names = _required(signature_of(model).parameters)
         raise SurdError(
-            f"no inputs could be built for {type(model).__name__}.forward{signature_of(model)}: "
+            f"no inputs could be built for {type(model).__name__}.forward{spelt(signature_of(model))}: "
             f"found no way to fill {', '.join(names) or 'its arguments'}; expected one or two batches of token ids, "
-            "one of vectors or one of images. {GIVE}"
+            f"one of vectors or one of images. {GIVE}"
         )
     if len(found) == 1:
         return found[0]

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 GIVE = (
-    "Give what it is called with: a tensor, a tuple, or a dict of its arguments, as the second argument in Python or the "
-    "second thing that a factory returns, or a file of them as --batch FILE.safetensors"
+    "Give what it is called with: a tensor, a tuple or a dict of its arguments, as the second argument in Python or "
+    "the second thing that a factory returns; or a file of them, as --batch FILE.safetensors"
 )
 """The mend, in all the ways there are, where a model cannot be called with what was made for it."""
 
@@ -85,3 +85,9 @@ def signature_of(model: nn.Module) -> inspect.Signature:
     inner = list(model.children())
     hands_on = all(parameter.kind in VARIADIC for parameter in found.parameters.values()) and found.parameters
     return signature_of(inner[0]) if hands_on and len(inner) == 1 else found
+
+
+def spelt(signature: inspect.Signature) -> str:
+    """Names and defaults alone: what types a library writes beside them may fill a page."""
+    bare = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in signature.parameters.values()]
+    return str(signature.replace(parameters=bare, return_annotation=inspect.Signature.empty))

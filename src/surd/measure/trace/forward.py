@@ -1,19 +1,22 @@
 """One forward of a module under the tap, and of a loss; what they raise becomes one message."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
 
 from surd.errors import SurdError, raised
-from surd.measure.calling.inputs import Inputs, are_ids, arguments, replaced, signature_of, tensors
+from surd.measure.calling.inputs import GIVE, Inputs, are_ids, arguments, replaced, signature_of, spelt, tensors
 from surd.measure.calling.restore import Keep
 from surd.measure.sites import Unseen
 from surd.measure.trace.notes import Notes
 from surd.measure.trace.tap import Tap
 
 NO_GRAD = "the forward does not run without its own torch.no_grad: what stands inside could not be seen"
+
+MOST = 6
+"""Arguments that a message names."""
 
 Loss = Callable[[Any], Tensor]
 """From what a module returns to one number."""
@@ -93,12 +96,21 @@ def _ids(given: Inputs) -> list[Tensor]:
 
 def _failure(model: nn.Module, given: Inputs, error: Exception) -> SurdError:
     args, kwargs = arguments(given)
+    signature = signature_of(model)
     named = [*((f"input {number}", value) for number, value in enumerate(args, 1)), *kwargs.items()]
-    found = ", ".join(f"{name} {_shape(value)}" for name, value in named)
+    found = _listed([f"{name} {_shape(value)}" for name, value in named])
+    strange = [name for name in kwargs if name not in signature.parameters]
+    odd = f" No argument of it is called {_listed(strange)}." if strange else ""
     return SurdError(
-        f"the forward of {type(model).__name__} raised {raised(error)}. It takes "
-        f"{signature_of(model)} and was given {found}. Pass `inputs`, a dict of its arguments."
+        f"the forward of {type(model).__name__} raised {raised(error)}. It takes {spelt(signature)} and was given "
+        f"{found}.{odd} {GIVE}"
     )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Not all of very many."""
+    more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
+    return ", ".join(names[:MOST]) + more
 
 
 def _shape(value: Any) -> str:
