@@ -79,6 +79,12 @@ def test_nor_with_what_a_trainer_gives_it(name: str) -> None:
     assert told(name, trainer=True) == []
 
 
+@pytest.mark.parametrize("name", ["gpt2", "t5", "bart", "bert", "vit"])
+def test_nor_in_fp16(name: str) -> None:
+    """Where two ways to the same sum differ by a thousandth."""
+    assert [one.rule for one in check(built(name).half()).failing] == []
+
+
 @pytest.mark.heavy
 @pytest.mark.parametrize("part", range(PARTS))
 def test_no_type_gives_a_fault(part: int) -> None:

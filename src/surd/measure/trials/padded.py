@@ -21,7 +21,7 @@ SAME = 1e-5
 """Relative difference up to which outputs are the same."""
 BESIDE = ("label", "position", "type", "segment", "time")
 """Parts of the names of ids that stand beside the tokens, and are none."""
-NO_MASK = "the forward takes no mask of padding, and no id of padding is known that it hides"
+NO_MASK = "the forward takes no mask of padding and no lengths, and no id of padding is known that it hides"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,10 +143,10 @@ def _padded(
         outputs, scores, overflows = observe_scores(model, told.inputs(pads))
         whole = asked is None and _of_rows(next((x for x in outputs if x.dim()), None), pads)
         if told.padding is None:
-            again = _run(model, told.inputs(pads, seed=1, other=_but_the_last(pads) if whole else None))
+            again, _, _ = observe_scores(model, told.inputs(pads, seed=1, other=_but_the_last(pads) if whole else None))
         else:
             with _holding_something_else(model, told.padding):
-                again = _run(model, told.inputs(pads))
+                again, _, _ = observe_scores(model, told.inputs(pads))
     except (SurdError, RuntimeError, IndexError, TypeError, ValueError):
         return None
     outputs, again, before = ([x for x in found if x.dim()] for found in (outputs, again, plain))  # no loss
