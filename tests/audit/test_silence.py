@@ -94,3 +94,7 @@ def test_no_type_gives_a_fault(part: int) -> None:
 @pytest.mark.parametrize("name", FAULTY)
 def test_a_type_that_is_wrong_is_found(name: str) -> None:
     assert {one.rule for one in report(name).failing} & FAULTY[name][0]
+
+
+def test_a_model_in_bf16_has_its_declared_factor_in_bf16() -> None:
+    assert "constant-rounding" not in {one.rule for one in check(built("gemma2").bfloat16()).failing}

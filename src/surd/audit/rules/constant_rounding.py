@@ -39,8 +39,8 @@ def _rounded(evidence: Evidence, table: Embedding) -> Iterator[Finding]:
     if abs(off) > CLOSE or healthy.holds(abs(off)):
         return
     own = float(torch.tensor(exact, dtype=evidence.dtype))
-    if stated is not None and abs(table.multiplier / own - 1) < healthy.high / 5:
-        return  # the declared number, in the type of a model that has no other
+    if stated is not None and abs(table.multiplier / own - 1) < max(healthy.high / 5, abs(own / exact - 1) / 4):
+        return  # the declared number, in the type of a model that has no other; its products are rounded besides
     source = stated.by if stated else f"arithmetic: √{table.width}"
     message = f"rows are multiplied by {table.multiplier:.6g} where {source} has {exact:.6g}: {off:+.3%}, as rounding "
     mend = f"multiply by {exact:.6g} in the type in which the reference kept it: a number that was rounded in its "
