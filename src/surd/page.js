@@ -46,7 +46,7 @@ document.addEventListener("DOMContentLoaded", () => {
   for (const picture of document.querySelectorAll(".bars, figure:has(table.heat)")) {
     const line = picture.querySelector(".readout");
     const rest = line.textContent;
-    const rows = [...picture.querySelectorAll(".bar, table.heat tr")].map((row) =>
+    const rows = [...picture.querySelectorAll(".bar, table.heat tbody tr")].map((row) =>
       row.matches(".bar") ? [row] : [...row.querySelectorAll("td")]);
     rows.forEach((row, y) => row.forEach((place, x) => {
       for (const event of ["pointerenter", "focus"]) place.addEventListener(event, () => { line.textContent = place.title; });

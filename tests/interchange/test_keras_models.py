@@ -107,3 +107,14 @@ def test_another_backend_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(ours, "installed", lambda package: None)
     with pytest.raises(SurdError, match="pip install keras"):
         subject(classifier())
+
+
+@pytest.mark.parametrize("error", [ModuleNotFoundError("No module named 'tensorflow'"), ValueError("no such backend")])
+def test_a_backend_that_is_not_there_is_one_message(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(name: str) -> None:
+        raise error
+
+    monkeypatch.setattr(ours, "import_module", fails)
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
+    with pytest.raises(SurdError, match=r"cannot be imported on the backend tensorflow .*set KERAS_BACKEND=torch"):
+        check(classifier())

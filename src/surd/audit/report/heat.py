@@ -13,6 +13,8 @@ SHOWN = {
     "largest logit": (0.0, 50.0, "above 50 training becomes unstable"),
 }
 """Best and worst value of each, and what it means."""
+LABELS = 16
+"""Columns that have a number of their own."""
 
 
 def heat_maps(heads: Sequence[Heads]) -> str:
@@ -33,10 +35,22 @@ def _map(name: str, heads: Sequence[Heads]) -> str:
     columns = max(len(one.values[name]) for one in heads)
     return (
         f"<figure><figcaption>{escape(name)}</figcaption>"
-        f'<div class="wide"><table class="heat" style="--columns:{columns};--label:{max(map(len, short))}">'
-        f"<tbody>\n{rows}</tbody></table></div>"
+        f'<div class="wide"><table class="heat" style="--columns:{columns};--label:{max(len("place"), *map(len, short))}">'
+        f"{_axis(columns)}<tbody>\n{rows}</tbody></table></div>"
         f'<p class="readout faint" aria-live="polite">{escape(meaning)}; red at {worst:g}</p>'
         f"<details><summary>its numbers</summary>{_numbers(name, heads, short, columns)}</details></figure>\n"
+    )
+
+
+def _axis(columns: int) -> str:
+    """What the columns are, and the number of each, or of every few where there are many."""
+    step = next(step for step in (1, 2, 4, 8, 16, 32, columns) if columns <= step * LABELS)
+    numbers = "".join(
+        f'<th scope="col" colspan="{min(step, columns - head)}">{head}</th>' for head in range(0, columns, step)
+    )
+    return (
+        f'<thead><tr><th></th><th scope="colgroup" colspan="{columns}">head</th></tr>'
+        f'<tr><th scope="col">place</th>{numbers}</tr></thead>'
     )
 
 

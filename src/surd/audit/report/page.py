@@ -52,11 +52,11 @@ def _finding(finding: Finding) -> str:
     more = f"<details><summary>{counted(len(finding.sites), 'place')}</summary><ul>{all_places}</ul></details>"
     return f"""<section class="finding {finding.severity}">
 <h2><span class="severity">{finding.severity}</span> {escape(finding.rule)}: {escape(places(finding))}</h2>
-<p>{escape(finding.message)}.</p>
+<div class="beside"><div><p>{escape(finding.message)}.</p>
 <p><b>{escape(finding.quantity)}</b>: measured <b>{escape(number(finding.measured))}</b>, expected
 {escape(expected(finding))}{f' <span class="faint">({escape(said)})</span>' if (said := source(finding)) else ""}</p>
-{f"<p><b>Mend.</b> {escape(told)}</p>" if (told := mend(finding)) else ""}
-{f"<p><code>{escape(where)}</code></p>" if where else ""}
+</div><div>{f"<p><b>Mend.</b> {escape(told)}</p>" if (told := mend(finding)) else ""}
+{f"<p><code>{escape(where)}</code></p>" if where else ""}</div></div>
 {f"<p>What follows from it:</p><ul>{followers}</ul>" if followers else ""}
 {more if len(finding.sites) > 1 else ""}</section>"""
 
@@ -75,8 +75,19 @@ def _bars(ledger: Sequence[Line]) -> str:
     )
     return f"""<h2>Ledger</h2>
 <p class="faint">Measured over expected: at 1 a scale is right. A tick is a factor of two.</p>
-<div class="bars">{rows}<p class="readout faint" aria-live="polite">&nbsp;</p></div>
+<div class="bars">{AXIS}{rows}<p class="readout faint" aria-live="polite">&nbsp;</p></div>
 <details><summary>its numbers</summary>{numbers}</details>"""
+
+
+AXIS = (
+    '<div class="axis" aria-hidden="true"><span>place</span><span class="marks">'
+    + "".join(
+        f'<i style="left:{50 * (1 + power / MOST):.2f}%">{f"1/{2**-power}" if power < 0 else 2**power}</i>'
+        for power in range(-int(MOST), int(MOST) + 1, 2)
+    )
+    + "</span><span>ratio</span></div>"
+)
+"""What the ticks of all bars mean."""
 
 
 def _bar(line: Line, first: bool) -> str:
@@ -111,8 +122,8 @@ def _skipped(report: Report) -> str:
 
 
 def _passed(passed: Sequence[str]) -> str:
-    names = ", ".join(passed) or "none"
-    return f"<h2>Rules that looked and found nothing</h2>\n<p>{escape(names)}</p>"
+    names = "".join(f"<li>{escape(name)}</li>" for name in passed) or "<li>none</li>"
+    return f'<h2>Rules that looked and found nothing</h2>\n<ul class="names">{names}</ul>'
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
