@@ -195,6 +195,8 @@ def test_a_page_is_whole_and_asks_nothing_of_a_network(report: Report, healthy: 
         told for name, told in outline(page(report)).seen if name == "td" and "--heat" in (told.get("style") or "")
     ]
     assert cells and all("head" in (cell["title"] or "") and "tabindex" in cell for cell in cells)
+    assert page(report).count('<th scope="col">place</th>') == page(report).count("<figure>") > 0
+    assert 'class="axis"' in page(report)
 
 
 def test_a_page_escapes_what_a_model_is_called() -> None:

@@ -33,9 +33,10 @@ def _map(name: str, heads: Sequence[Heads]) -> str:
         for number, (one, label) in enumerate(zip(heads, short, strict=True))
     )
     columns = max(len(one.values[name]) for one in heads)
+    label = max(map(len, ("place", *short)))
     return (
         f"<figure><figcaption>{escape(name)}</figcaption>"
-        f'<div class="wide"><table class="heat" style="--columns:{columns};--label:{max(len("place"), *map(len, short))}">'
+        f'<div class="wide"><table class="heat" style="--columns:{columns};--label:{label}">'
         f"{_axis(columns)}<tbody>\n{rows}</tbody></table></div>"
         f'<p class="readout faint" aria-live="polite">{escape(meaning)}; red at {worst:g}</p>'
         f"<details><summary>its numbers</summary>{_numbers(name, heads, short, columns)}</details></figure>\n"
