@@ -67,7 +67,7 @@ def _refuse_blind(report: Report, subject: Subject) -> None:
         return
     if report.blind:
         raise SurdError(f"{subject.name}: {report.blind}")
-    if report.trace is not None and _without_attention(report.trace):
+    if report.trace is not None and subject.declared.family is None and _without_attention(report.trace):
         raise SurdError(f"{subject.name}: no attention was found: {LOOKED_FOR}")
 
 
