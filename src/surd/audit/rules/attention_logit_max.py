@@ -83,6 +83,14 @@ with torch.no_grad():
     ),
     needs=Needs.PROBE,
     models=Models.BOTH,
-    follows=("attention-scale", "qk-norm-growth", "embedding-scale", "init-std", "soft-cap", "norm-gain-convention"),
+    follows=(
+        "attention-scale",
+        "qk-norm-growth",
+        "embedding-scale",
+        "init-std",
+        "soft-cap",
+        "norm-gain-convention",
+        "residual-growth",
+    ),
     look=look,
 )

@@ -124,6 +124,6 @@ for block in model.blocks:
     ),
     needs=Needs.PROBE,
     models=Models.UNTRAINED,
-    follows=("residual-path", "init-std"),
+    follows=("residual-path", "init-std", "norm-gain-convention"),
     look=look,
 )
