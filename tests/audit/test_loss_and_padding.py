@@ -410,3 +410,31 @@ def test_the_mass_of_ignored_positions_is_exact_where_a_class_is_never_a_target(
 
     finding = found(modules(), "label-smoothing-mass", inputs=(TOKENS,), loss=loss)
     assert finding.measured == pytest.approx(0.1 * (VOCABULARY - 1) / (VOCABULARY - 2), rel=1e-4)
+
+
+def test_a_factor_on_the_loss_is_no_padding() -> None:
+    """One of two terms, or of four accumulated batches."""
+    rule = "loss-padding-invariance"
+    report = check(modules(), (TOKENS,), lambda logits: by_index(logits) / 4, select=[rule])
+    assert [one.severity for one in report.findings] == [Severity.NOTE]
+    assert report.findings[0].measured == pytest.approx(0.25, rel=0.01)
+
+
+def test_a_sum_over_the_rows_is_told_as_one() -> None:
+    def by_row(logits: Tensor) -> Tensor:
+        return F.cross_entropy(logits.flatten(0, 1), TARGETS, ignore_index=PAD, reduction="sum") / ROWS
+
+    report = check(modules(), (TOKENS,), by_row, select=["loss-padding-invariance"])
+    assert [one.severity for one in report.findings] == [Severity.FAULT]
+    assert "6 rows" in report.findings[0].message
+
+
+def test_behind_a_head_of_zeros_nothing_is_told() -> None:
+    model = modules()
+    nn.init.zeros_(model.head.weight)
+    if model.head.bias is not None:
+        nn.init.zeros_(model.head.bias)
+    rules = ["loss-padding-invariance", "label-smoothing-mass"]
+    report = check(model, (TOKENS,), by_index, select=rules)
+    assert not report.findings
+    assert {one.rule for one in report.skipped if "head of zeros" in one.reason} == set(rules)

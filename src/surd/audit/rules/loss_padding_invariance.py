@@ -46,16 +46,7 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
             "divide by the number of real targets of the whole accumulated batch",
         )
     elif abs(total / mass - 1) > CLOSE:
-        yield _finding(
-            Severity.FAULT,
-            "sum of the weights of all targets",
-            total,
-            1.0,
-            f"the weights of {counted:,} targets sum to {total:.4g}: the loss depends on how much padding "
-            "stands beside "
-            f"them (1/{total:.3g} = {1 / total:.3g} times as many positions as targets)",
-            "divide by the number of real targets, and not by that of all positions",
-        )
+        yield _divided(targets, mass)
     elif (ratio := _by_row(targets)) is not None:
         yield _finding(
             Severity.WARNING,
@@ -66,6 +57,41 @@ def look(evidence: Evidence) -> Iterator[Finding | Skipped]:
             "longest",
             "add the losses of all targets, and divide once by the number of real targets of the whole batch",
         )
+
+
+def _divided(targets: TargetWeights, mass: float) -> Finding:
+    """A sum over targets by a number that is not theirs: that of all positions, that of the rows, or one of its own."""
+    counted, positions, total = targets.counted, len(targets.weights), targets.total / mass
+    divisor, rows = counted / total, targets.shape[0]
+    if counted < positions and abs(divisor / positions - 1) < CLOSE:
+        return _finding(
+            Severity.FAULT,
+            "sum of the weights of all targets",
+            total,
+            1.0,
+            f"the weights of {counted:,} targets sum to {total:.4g}: the loss depends on how much padding stands "
+            f"beside them (1/{total:.3g} = {1 / total:.3g} times as many positions as targets)",
+            "divide by the number of real targets, and not by that of all positions",
+        )
+    if len(targets.shape) == 2 and abs(divisor / rows - 1) < CLOSE:
+        return _finding(
+            Severity.FAULT,
+            "sum of the weights of all targets",
+            total,
+            1.0,
+            f"the losses of {counted:,} targets are divided by the {rows} rows of the batch: the loss and its gradient "
+            "grow with the length of the rows",
+            "divide by the number of real targets",
+        )
+    return _finding(
+        Severity.NOTE,
+        "sum of the weights of all targets",
+        total,
+        1.0,
+        f"the loss is {total:.3g} times a mean over {counted:,} targets: a factor of its own, such as that of one of "
+        "several terms, or of accumulated batches",
+        "nothing, if the factor is meant",
+    )
 
 
 def mass_of(targets: TargetWeights) -> float | None:

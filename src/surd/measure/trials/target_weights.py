@@ -22,7 +22,8 @@ FITS = 0.98
 BALANCED = 0.02
 """Sum over its absolute sum up to which a gradient is one at logits, which a softmax lets shift."""
 NORMALISED = 1e-3
-
+FLAT = 1e-6
+"""Between the largest and the smallest logit, below which probabilities differ by rounding alone."""
 AT_ONCE = 2**21
 """Numbers that are read together."""
 OFF_LINE = 20.0
@@ -117,6 +118,8 @@ def _read(
 def _at_logits(
     logits: Float[Tensor, "positions classes"], gradient: Float[Tensor, "positions classes"]
 ) -> tuple[Float[Tensor, " positions"], Float[Tensor, " positions"]] | None:
+    if float((logits.amax(-1) - logits.amin(-1)).max()) < FLAT:
+        raise SurdError("every class has the same probability, as behind a head of zeros: no line in it can be told")
     rows = max(1, AT_ONCE // logits.shape[-1])
     parts = [_line(*part) for part in zip(logits.split(rows), gradient.split(rows), strict=True)]
     left, energy = (sum(float(part[number]) for part in parts) for number in (2, 3))
