@@ -153,6 +153,16 @@ def test_masks_are_no_large_numbers():
         assert silent(Language(Masked()).half(), HEADROOM).findings == ()
 
 
+def test_a_mask_is_none_either_where_it_is_made():
+    class Subtracted(Attention):
+        def forward(self, x: Tensor) -> Tensor:
+            query, key, value = (split(project(x)) for project in (self.query, self.key, self.value))
+            hidden = (1.0 - torch.ones(x.shape[1], x.shape[1], dtype=x.dtype).tril()) * 1e4
+            return self.output(merge((query @ key.mT * HEALTHY - hidden).softmax(-1) @ value))
+
+    assert silent(Language(Subtracted()).half(), HEADROOM).findings == ()
+
+
 def frequencies(width: int = D_K, base: float = 10000.0) -> Tensor:
     return base ** -(torch.arange(0, width, 2).float() / width)
 
@@ -170,6 +180,8 @@ class Rotary(Attention):
         place = torch.arange(length)[:, None]
         if self.how == "product":
             return place.bfloat16() * self.inverse.bfloat16()
+        if self.how == "widened":
+            return (place.bfloat16() * self.inverse.bfloat16()).float()
         return place * self.inverse
 
     def forward(self, x: Tensor) -> Tensor:
@@ -187,11 +199,11 @@ def phase_error(rounded: Tensor, width: int, positions: int) -> float:
     return float((rounded.double() - exact).abs().max())
 
 
-@pytest.mark.parametrize("how", ["frequencies", "product"])
+@pytest.mark.parametrize("how", ["frequencies", "product", "widened"])
 def test_angles_computed_in_the_forward(how):
     place = torch.arange(4096)[:, None]
     half = frequencies().bfloat16()
-    rounded = place.bfloat16() * half if how == "product" else place.double() * half.double()
+    rounded = place.bfloat16() * half if how != "frequencies" else place.double() * half.double()
     finding = found(Language(Rotary(how)), ANGLE)
     assert finding.severity is Severity.WARNING
     assert finding.measured == pytest.approx(phase_error(rounded, D_K, 4096), rel=0.05)
@@ -249,6 +261,26 @@ def test_tables_that_are_kept(complex):
     rounded = torch.arange(256).double()[:, None] * frequencies().bfloat16().double()
     assert finding.measured == pytest.approx(phase_error(rounded, D_K, 256), rel=0.05)
     silent(Language(Kept(False, complex)), ANGLE)
+
+
+class Grid(nn.Module):
+    """Positions of a picture: half of the width tells the row, half the column, so no angle grows evenly."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, side = Language(Attention()), 4
+        row, column = torch.arange(side).repeat_interleave(side), torch.arange(side).repeat(side)
+        angles = [place[:, None] * frequencies(D_MODEL // 2).double() for place in (row, column)]
+        table = torch.cat([part for angle in angles for part in (angle.sin(), angle.cos())], -1)
+        self.register_buffer("positions", table.float())
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.inner.table(tokens) + self.positions[: tokens.shape[1]]
+        return self.inner.head(x + self.inner.attention(x))
+
+
+def test_a_table_of_two_axes_is_not_rounded():
+    silent(Grid(), ANGLE)
 
 
 class Scaled(nn.Module):

@@ -152,3 +152,33 @@ def test_batch_norms_behind_layers_are_no_norms_of_the_stream() -> None:
 def test_trained_models_are_skipped() -> None:
     report = asked(Layers(GAIN, nn.Identity), RULE, inputs=TOKENS, trained=True)
     assert report.findings == () and [one.rule for one in report.skipped] == [RULE]
+
+
+def test_a_head_that_reads_a_small_stream_is_a_note() -> None:
+    """AlphaFold's masked-MSA head; what starts small behind the stack is learnt."""
+    model = Untied()
+    nn.init.normal_(model.table.weight, std=0.1)
+    assert [one.severity for one in silent(model, RULE, inputs=TOKENS).findings] == [Severity.NOTE]
+
+
+def test_gains_that_are_wrong_explain_what_is_large_beside_them() -> None:
+    model = Untied()
+    nn.init.normal_(model.table.weight, std=1.0)
+    for norm in (part for part in model.modules() if isinstance(part, nn.LayerNorm)):
+        nn.init.normal_(norm.weight, std=0.02)
+    (finding,) = check(model, *TOKENS, select=[RULE, "norm-gain-convention"]).failing
+    assert finding.rule == "norm-gain-convention"
+
+
+def test_logits_of_a_stream_that_explodes_follow_from_it() -> None:
+    class Attending(Layers):
+        def forward(self, tokens: Tensor) -> Tensor:
+            x = self.table(tokens)
+            for layer in self.layers:
+                x = x + layer(x)
+                x = x + 0.1 * self.mix(x, x, x, need_weights=False)[0]
+            return self.head(self.last(x))
+
+    report = check(Attending(12.0, nn.Identity), *TOKENS, select=[RULE, "attention-logit-max"])
+    assert [one.rule for one in report.failing] == [RULE]
+    assert [one.rule for one in report.failing[0].consequences] == ["attention-logit-max"]

@@ -54,7 +54,10 @@ def _growth(chain: Chain) -> Iterator[Finding]:
 
 
 def _bare(evidence: Evidence) -> Iterator[Finding]:
-    """Whoever reads the stream itself gets the sum of all layers, where the others get unit entries."""
+    """Whoever reads the stream itself gets the sum of all layers, where the others get unit entries.
+
+    What reads a small one behind the stack starts with small outputs, and soon learns their size: that is a note.
+    """
     healthy = threshold(NAME, "bare")
     blocks = {size.site.path for chain in evidence.trace.chains for size in chain.sums} - {""}
     other = {site.site.path for site in evidence.trace.attention if site.cross} - {""}  # they read another stack
@@ -62,8 +65,9 @@ def _bare(evidence: Evidence) -> Iterator[Finding]:
         if one.usual and one.rms:
             crosses = any(f"{one.path}.".startswith(f"{path}.") for path in other)
             inside = not crosses and any(one.path.startswith(f"{block}.") for block in blocks)
+            harmless = healthy.holds(one.rms / one.usual) or (not inside and one.rms < one.usual)
             yield Finding(
-                severity=Severity.NOTE if healthy.holds(one.rms / one.usual) else Severity.WARNING,
+                severity=Severity.NOTE if harmless else Severity.WARNING,
                 site=one.path,
                 quantity="rms of what a layer reads over that of what layers behind norms read",
                 measured=one.rms / one.usual,
@@ -91,7 +95,8 @@ RULE = Rule(
     "has seen no norm: whoever reads it gets the size of all layers together.",
     when="From the first step, and the more the deeper the stack. Growth beside a table of small entries does "
     "no harm where "
-    "every reader has its norm (Gemma): that is a note.",
+    "every reader has its norm (Gemma): that is a note, and so is a head that reads a small stream without a norm, as "
+    "AlphaFold's does.",
     example="""
 from torch import nn
 

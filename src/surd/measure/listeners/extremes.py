@@ -94,7 +94,7 @@ class Hearing(TorchFunctionMode):
 
     def _note(self, name: str, out: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         operands = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.is_floating_point()]
-        if name in (*ADDITIONS, *SCALINGS) and any(map(_hides, (out, *operands))):
+        if name in (*ADDITIONS, *SCALINGS) and (any(map(_hides, (out, *operands))) or _one_number(out)):
             return
         path = self._names.here().path
         number = self._counts[path, name] = self._counts.get((path, name), 0) + 1
@@ -160,6 +160,13 @@ def _wide_weights(module: nn.Module) -> Generator[None]:
 def _hides(x: Tensor) -> bool:
     low, high = (float(x.detach().min()), float(x.detach().max())) if x.numel() > 1 else (0.0, 0.0)
     return low < MASK and high < low * -0.1
+
+
+def _one_number(x: Tensor) -> bool:
+    """Zeros and one large number: a mask on its way to where it hides, which does not grow in a training."""
+    x = x.detach()
+    largest = x.abs().max() if x.numel() > 1 else x.new_zeros(())
+    return bool(largest > -MASK) and bool((x == 0).any()) and bool(((x == 0) | (x.abs() == largest)).all())
 
 
 def _wide(value: Any) -> Any:

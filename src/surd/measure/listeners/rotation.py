@@ -19,6 +19,8 @@ FEWEST = 4
 LONGEST = 4096
 """Positions for which angles that a forward computes are judged, where no configuration says how long texts get."""
 LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "max_seq_length", "block_size", "max_length")
+ROUNDING = 2**-6
+"""Most that bfloat16 changes an angle by, of itself: half a step of a position, of a frequency and of the product."""
 STRAIGHT = 1e-3
 """Relative deviation below which a table's frequencies are those of the rounded type: chance hits it once in four."""
 
@@ -84,11 +86,13 @@ def _computed(site: str, x: Tensor, longest: int) -> Angles:
     """Angles that a forward has computed, at the few positions that it was given, taken on to the longest text."""
     frequencies = x[1].double()
     kind = next((dtype for dtype in HALF if _all_of(frequencies, dtype)), None)
-    if x.dtype in HALF:
+    # Widened afterwards or not: where all angles are numbers of a shorter type, the products were rounded to it.
+    product = next((dtype for dtype in HALF if x.dtype is dtype or _all_of(x[1:].double().flatten(), dtype)), None)
+    if product is not None:
         exact = reference(frequencies)
-        places = torch.arange(longest).to(x.dtype)[:, None]
-        rounded = (places * exact.to(x.dtype)).double()
-        cause = f"positions and frequencies are multiplied in {_name(x.dtype)}"
+        places = torch.arange(longest).to(product)[:, None]
+        rounded = (places * exact.to(product)).double()
+        cause = f"positions and frequencies are multiplied in {_name(product)}"
         return Angles(site=site, error=_largest(rounded, exact, longest), positions=longest, cause=cause)
     if kind is None:
         return Angles(site=site, error=0.0, positions=longest, cause="")
@@ -154,7 +158,9 @@ def _table(site: str, sine: Tensor, cosine: Tensor) -> Angles:
         cause = f"the frequencies were rounded to {_name(kind)}"
         return Angles(site=site, error=_largest(own, exact, count), positions=count, cause=cause)
     error = float(bend.abs().max()) if bend.numel() else 0.0
-    rounded = error > 0.01
+    # Where turns cannot hide it, rounding leaves an angle near its own; others belong to an axis of a grid.
+    near = own[:, slow].abs() * ROUNDING
+    rounded = error > 0.01 and bool((bend.abs() <= near + 0.01)[near < 1].all())
     cause = "angles do not grow evenly with the position: positions were rounded" if rounded else ""
     return Angles(site=site, error=error if rounded else 0.0, positions=count, cause=cause)
 

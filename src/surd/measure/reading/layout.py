@@ -283,6 +283,8 @@ def _tokens(notes: Notes, operand: Place, vector: Tensor) -> Tensor | None:
         pulled = pull(operand, place, vector)
         if pulled is None:
             continue
+        if not bool(pulled.isfinite().all()):
+            return None  # no number is no zero: it tells of no token
         touched = (pulled != 0).any(axis)
         if found is not None and found.shape != touched.shape:
             return None
