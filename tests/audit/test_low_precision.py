@@ -271,7 +271,7 @@ class Grid(nn.Module):
         self.inner, side = Language(Attention()), 4
         row, column = torch.arange(side).repeat_interleave(side), torch.arange(side).repeat(side)
         angles = [place[:, None] * frequencies(D_MODEL // 2).double() for place in (row, column)]
-        table = torch.cat([part for angle in angles for part in (angle.sin(), angle.cos())], -1)
+        table = torch.cat([torch.stack((angle.sin(), angle.cos()), -1).flatten(1) for angle in angles], -1)
         self.register_buffer("positions", table.float())
 
     def forward(self, tokens: Tensor) -> Tensor:
