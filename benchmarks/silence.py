@@ -44,6 +44,8 @@ def main() -> int:
     parser.add_argument("--checkpoint", type=Path, action="append", default=[], help="a folder of Hugging Face")
     parser.add_argument("--results", type=Path, default=report.RESULTS, help="folder for the result files")
     arguments = parser.parse_args()
+    if unknown := sorted({*arguments.types} - {*TABLE}):
+        parser.error(f"no such type: {', '.join(unknown)}")
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
     file = arguments.results / "silence.json"
