@@ -1,5 +1,6 @@
 """What all tests share: shapes are checked, warnings are errors, and no test hears another's random numbers."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,8 +20,16 @@ ALLOWED_WARNINGS = {
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    stay_on_one_core(os.environ.get("PYTEST_XDIST_WORKER"))
     for allowed in ALLOWED_WARNINGS:
         config.addinivalue_line("filterwarnings", allowed)
+
+
+def stay_on_one_core(worker: str | None) -> None:
+    """Gives each of several workers, with the processes that it starts, one core: else their threads wait in turn."""
+    if worker is not None and hasattr(os, "sched_setaffinity"):  # Linux alone
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -20,7 +20,7 @@ from surd.nn.ragged import Ragged
 from surd.nn.tying import Tying
 from surd.training.step import train_step
 
-CONFIGS = json.loads((Path(__file__).parent / "architectures.json").read_text())
+CONFIGS = json.loads((Path(__file__).parents[1] / "architectures.json").read_text())
 PUBLIC = ("gpt2", "llama", "bert", "t5", "gemma", "opt", "bloom", "mpt", "gpt_neo", "swin", "marian", "qwen3")
 
 
