@@ -111,7 +111,7 @@ def _softmax(notes: Notes, call: Softmax, products: list[Product], fresh: int) -
             caps.append(steep.cap)
             if product in products[:fresh]:
                 of_content = all(behind(notes, x) & notes.content for x in (product.left, product.right))
-                wider = absorbed(notes, *sides)
+                wider = absorbed(notes, sides[0], sides[1])
                 width = product.d_k - (wider or 0)
                 summed.append(Term(width, wider is not None, terms[-1], steep.vector != 0, of_content))
     content = products[0]

@@ -104,9 +104,9 @@ def _layout(
     key_tokens = None if keys is None else _key_tokens(notes, key.place, pull(mix.place, key.place, last), keys, d_k)
     fewer = [x for x in (key_tokens, value_tokens) if x is not None and keys is not None and x < keys]
     if fewer or astray or (asking or 1) > 1:
-        operands = [x.place for x in (query, key, value) if x is not None and x.place is not None]
+        places = [x.place for x in (query, key, value) if x is not None and x.place is not None]
         channels = reached is not None and value is not None and _channels(notes, mix.place, value.place, reached)
-        if channels or any(_across(notes, place) for place in operands):
+        if channels or any(_across(notes, place) for place in places):
             return Layout(site=site, channels=channels, reason=ACROSS)
     return Layout(
         site=site,

@@ -142,9 +142,9 @@ def _head_gain(squares: Tensor, heads: int, axes: int) -> Float[Tensor, " heads"
         squares = squares.unflatten(0, (-1, heads))
     if squares.dim() != 4:
         return None
-    axes = [axis for axis in (1, 2, 0) if squares.shape[axis] == heads]
+    whole = [axis for axis in (1, 2, 0) if squares.shape[axis] == heads]
     shared = [axis for axis in (1, 2) if heads % squares.shape[axis] == 0 and squares.shape[axis] < heads]
-    axis = next(iter(axes), None)
+    axis = next(iter(whole), None)
     if axis is None:
         axis = next(iter(shared), None)
         if axis is None:
