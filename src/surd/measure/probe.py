@@ -20,7 +20,8 @@ from surd.measure.reading.used import read_uses
 from surd.measure.sites import Attention, Embedding, Head, Reading, Trace, Unseen, numbered
 from surd.measure.trace.calls import Size
 from surd.measure.trace.forward import Forward, Loss, forward, training_forward
-from surd.measure.trace.notes import Notes, tells_tokens
+from surd.measure.trace.notes import Notes
+from surd.measure.trace.tokens import tells_tokens
 
 NO_WAY = "no gradient leads from the loss back into the model"
 

@@ -10,7 +10,7 @@ from surd.audit.finding import Finding, Severity, Skipped, Unobserved
 from surd.audit.rule import Models, Needs, Rule
 from surd.audit.thresholds import threshold
 from surd.measure.calling.inputs import signature_of
-from surd.measure.listeners.masked import Scored
+from surd.measure.listeners.scored import Scored
 
 NAME = "causality"
 DECODER = "Vaswani et al. 2017, section 3.2.3: a decoder that tells the tokens of its own positions"

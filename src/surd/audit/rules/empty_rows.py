@@ -10,7 +10,7 @@ from surd.audit.finding import Finding, Severity, Skipped, Unobserved
 from surd.audit.rule import Models, Needs, Rule
 from surd.errors import SurdError, raised
 from surd.measure.calling.inputs import Inputs
-from surd.measure.listeners.masked import Scored
+from surd.measure.listeners.scored import Scored
 from surd.measure.sites import Site
 from surd.measure.trials.padded import gradients
 

@@ -9,7 +9,8 @@ from surd.audit.evidence import Evidence
 from surd.audit.finding import Finding, Severity, Skipped, Unobserved, as_one
 from surd.audit.rule import Models, Needs, Rule
 from surd.audit.thresholds import threshold
-from surd.measure.listeners.masked import Overflow, Scored
+from surd.measure.listeners.masked import Overflow
+from surd.measure.listeners.scored import Scored
 from surd.measure.trace.naming import Where
 
 NAME = "mask-fill"

@@ -10,7 +10,7 @@ from surd.audit.finding import Finding, Severity, Skipped, Unobserved, as_one
 from surd.audit.rule import Models, Needs, Rule
 from surd.audit.rules.causality import unmasked
 from surd.audit.thresholds import threshold
-from surd.measure.listeners.masked import Scored
+from surd.measure.listeners.scored import Scored
 from surd.measure.trials.padded import Padded, at_padding, by_row, turned_over
 
 NAME = "mask-leak"

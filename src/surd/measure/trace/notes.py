@@ -1,6 +1,6 @@
 """Notes on a forward: which calls of torch are projections, products, softmaxes, look-ups, norms or residual sums."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,11 +12,9 @@ from surd.measure.tensors import deviation, rms
 from surd.measure.trace.calls import Fused, LookUp, Product, Projection, Residual, Seen, Size, Softmax
 from surd.measure.trace.gains import HIDDEN
 from surd.measure.trace.graph import (
-    LAYOUTS,
     Origins,
     Place,
     comes_from,
-    parents,
     place_after,
     place_before,
     place_of,
@@ -24,11 +22,11 @@ from surd.measure.trace.graph import (
     walk_back,
 )
 from surd.measure.trace.heads import read_rows
+from surd.measure.trace.multiples import multiplied, multiplied_back, number_between
 from surd.measure.trace.naming import Names, Where
 from surd.measure.trace.products import CONVOLUTIONS, contracted, factors
+from surd.measure.trace.tokens import tells_tokens, turned
 
-STEPS = 12
-"""How many nodes are walked from a quotient to the exponential."""
 ROUNDED = 0.02
 """How far a sum of half-precision weights may be from 1."""
 
@@ -180,7 +178,7 @@ class Notes:
         if not self._exponents or after is None or after.node in self._weights or out.dim() < 3:
             return
         exponent = next(
-            (self._exponents[node] for node in _multiplied_back(after.node) if node in self._exponents), None
+            (self._exponents[node] for node in multiplied_back(after.node) if node in self._exponents), None
         )
         if exponent is None or exponent.shape != out.shape:
             return
@@ -213,7 +211,7 @@ class Notes:
                 table=tables[0],
                 ids=ids[0],
                 token=tells_tokens(ids[0], self.given),
-                turned=_turned(ids[0], self.given),
+                turned=turned(ids[0], self.given),
                 place=place,
                 rows=self.see(out, keep=True),
             )
@@ -249,13 +247,13 @@ class Notes:
         elif not comes_from(newer, older):
             # What is carried may have been multiplied by a number, before the branch was made or after it.
             pairs = ((older, carried, newer, branch), (newer, branch, older, carried))
-            found = [(_multiplied(one), x, other, y) for one, x, other, y in pairs]
+            found = [(multiplied(one), x, other, y) for one, x, other, y in pairs]
             told = [each for each in found if each[0] is not None and self._projected(each[2], each[0])]
             if not told or told[0][0] is None:
                 return False
             older, carried, newer, branch = told[0]
-            if carried.grad_fn is not None and older is not None and _multiplied(newer) is None:
-                factor = _number(carried.grad_fn, older)
+            if carried.grad_fn is not None and older is not None and multiplied(newer) is None:
+                factor = number_between(carried.grad_fn, older)
         here = self.names.here()
         assert older is not None, "both sides are in the graph"
         residual = Residual(where=here, carried=older, value=carried.detach(), branch=newer, factor=factor)
@@ -352,42 +350,6 @@ class Notes:
         return [self._weights[node][1] for node in met if node in self._weights]
 
 
-def _multiplied(node: Node) -> Node | None:
-    """What stands before a multiplication by a number, give or take layout; None where there is none."""
-    source, found = node, False
-    while len(behind := parents(source)) == 1 and source.name().startswith(("Mul", "Div", *LAYOUTS)):
-        found = found or source.name().startswith(("Mul", "Div"))
-        source = behind[0]
-    return source if found else None
-
-
-def _number(node: Node, source: Node) -> float:
-    """What multiplications by numbers between the two come to; 1 where something else multiplies, as masks do."""
-    product = 1.0
-    while node is not source:
-        if node.name().startswith(("Mul", "Div")):
-            kept = getattr(node, "_saved_other", None)
-            kept = kept if isinstance(kept, Tensor) else getattr(node, "_saved_self", None)
-            if not isinstance(kept, Tensor) or kept.numel() != 1:
-                return 1.0
-            product *= float(kept) if node.name().startswith("Mul") else 1 / float(kept)
-        node = parents(node)[0]
-    return product
-
-
-def _multiplied_back(node: Node) -> Iterator[Node]:
-    """Itself and what it is a multiple of, up to masks: of a division the numerator, of a product either side."""
-    queue = [node]
-    for _ in range(STEPS):
-        if not queue:
-            return
-        node = queue.pop(0)
-        yield node
-        if node.name().startswith(("Div", "Mul", "Where", "MaskedFill", *LAYOUTS)):
-            behind = [parent for parent, _ in node.next_functions]
-            queue += [one for one in (behind[:1] if node.name().startswith("Div") else behind) if one is not None]
-
-
 def adds_up(weights: Tensor, axis: int) -> bool:
     """Whether sums over an axis are 1, or 0 where all is hidden."""
     if weights.shape[axis] < 2:
@@ -395,43 +357,3 @@ def adds_up(weights: Tensor, axis: int) -> bool:
     sums = weights.sum(axis, dtype=torch.float32)
     close = (sums - 1).abs() < ROUNDED
     return bool(close.any()) and bool((close | (sums == 0)).all())
-
-
-def tells_tokens(ids: Tensor, given: Sequence[Tensor]) -> bool:
-    """Whether ids are tokens rather than positions, distances or segments.
-
-    These are the same in every row, or have other rows than what the model was given. Ids without rows are compared.
-    """
-    if ids.dim() > 1 and ids.shape[0] > 1 and ids.shape[-1] > 1:
-        rows = any(other.dim() > 1 and other.shape[0] == ids.shape[0] for other in given)
-        differ = bool((ids != ids[:1]).any()) and bool((ids != ids[..., :1]).any())
-        return (rows or _turned(ids, given)) and differ and not _counted(ids, given)
-    return any(ids.numel() == other.numel() and torch.equal(ids.flatten(), other.flatten()) for other in given)
-
-
-def _counted(ids: Tensor, given: Sequence[Tensor]) -> bool:
-    """Whether ids are places beside padding: rows count up by one from the same number, padding has an id of its own.
-
-    Tokens may count up too: those are the only ids that the model was given.
-    """
-    if ids.dim() != 2 or not _count_up(ids):
-        return False
-    same = any(other.shape == ids.shape and torch.equal(other, ids) for other in given)
-    return not same or any(
-        other.shape == ids.shape and int(other.max()) > 1 and not _count_up(other) for other in given
-    )
-
-
-def _count_up(ids: Tensor) -> bool:
-    before, after = ids[:, :-1], ids[:, 1:]
-    fill = after[after == before].unique()
-    if len(fill) != 1 or not bool((ids != fill).any()):
-        return False
-    first = ids[ids != fill].min()
-    return bool(((after == before + 1) | (after == fill) | ((before == fill) & (after == first))).all())
-
-
-def _turned(ids: Tensor, given: Sequence[Tensor]) -> bool:
-    """Whether ids stand as (positions, rows), the other way round than the model was given them."""
-    shapes = {tuple(other.shape) for other in given}
-    return ids.dim() == 2 and tuple(ids.shape) not in shapes and tuple(ids.mT.shape) in shapes

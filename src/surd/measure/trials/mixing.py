@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from surd.errors import SurdError, raised
 from surd.measure.calling.inputs import Inputs, arguments, replaced, tensors
 from surd.measure.calling.restore import Keep, preserved
-from surd.measure.listeners.masked import Dropped, Masking, MaskTap, Overflow, Scored, read_scores
+from surd.measure.listeners.masked import Dropped, Masking, MaskTap, Overflow
+from surd.measure.listeners.scored import Scored, read_scores
 from surd.measure.reading.layout import Layout, read_layouts
 from surd.measure.reading.reach import Reach, read_reaches
 from surd.measure.reading.row_sums import RowSums, read_row_sums

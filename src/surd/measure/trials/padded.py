@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from surd.errors import SurdError
 from surd.measure.calling.inputs import Inputs, arguments, replaced, tensors
 from surd.measure.calling.restore import preserved
-from surd.measure.listeners.masked import Overflow, Scored
+from surd.measure.listeners.masked import Overflow
+from surd.measure.listeners.scored import Scored
 from surd.measure.tensors import dense
 from surd.measure.trials.mixing import observe_scores
 from surd.measure.trials.told import FIRST, Told, holds_positions, named_arguments, ways
