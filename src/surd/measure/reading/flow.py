@@ -36,7 +36,7 @@ def read_flows(notes: Notes, outputs: list[Tensor]) -> list[Flow]:
     sources = _sources(notes)
     if output is None or not sources:
         return []
-    own = _queries_of_cross(notes) or {sources[-1].place.node}
+    own = asking(notes) or {sources[-1].place.node}
     return [_flow(source, output, source.place.node in own) for source in sources]
 
 
@@ -53,7 +53,7 @@ def _sources(notes: Notes) -> list[_Source]:
     return found
 
 
-def _queries_of_cross(notes: Notes) -> frozenset[Node]:
+def asking(notes: Notes) -> frozenset[Node]:
     """What asks the other sequence first: the output stands at its positions."""
     for call in notes.attention:
         asked = sides(notes, call)

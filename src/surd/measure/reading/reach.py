@@ -4,10 +4,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import Node
 
-from surd.measure.reading.factors import behind, sides
-from surd.measure.reading.flow import length
+from surd.measure.reading.flow import asking, length
 from surd.measure.trace.gains import pull, signs
 from surd.measure.trace.graph import Place, place_of
 from surd.measure.trace.notes import Notes
@@ -41,7 +39,7 @@ def read_reaches(notes: Notes, outputs: list[Tensor]) -> list[Reach]:
     found = _sources(notes)
     if output is None or not found:
         return []
-    own = _asking(notes) or {found[-1][0].node}
+    own = asking(notes) or {found[-1][0].node}
     return [_reach(notes, output, *source, source[0].node in own) for source in found]
 
 
@@ -58,17 +56,6 @@ def _sources(notes: Notes) -> list[tuple[Place, str, int, bool, bool]]:
         place = notes.origins.places[node]
         found.append((place, name, place.shape[1] if len(place.shape) == 3 else 1, False, True))
     return found
-
-
-def _asking(notes: Notes) -> frozenset[Node]:
-    """What asks the other sequence first: the output stands at its positions."""
-    for call in notes.attention:
-        asked = sides(notes, call)
-        if asked is not None:
-            query, key = (behind(notes, side) & notes.content for side in asked)
-            if query and key and query != key:
-                return query
-    return frozenset()
 
 
 def _reach(
