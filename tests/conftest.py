@@ -1,6 +1,7 @@
 """What all tests share: shapes are checked, warnings are errors, and no test hears another's random numbers."""
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,9 @@ ALLOWED_WARNINGS = {
 
 def pytest_configure(config: pytest.Config) -> None:
     stay_on_one_core(os.environ.get("PYTEST_XDIST_WORKER"))
+    # Tests start many processes, each of which would compile torch and transformers again: 6 s a time.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     for allowed in ALLOWED_WARNINGS:
         config.addinivalue_line("filterwarnings", allowed)
 
