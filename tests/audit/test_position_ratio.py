@@ -200,3 +200,24 @@ def test_a_batch_behind_the_length_is_no_fault():
             return self.layer(x)
 
     assert asked(First(), AXIS, inputs=(torch.randint(97, (13, 6)),)).clean
+
+
+class TimeFirst(nn.Module):
+    """Tokens of (length, batch), causal along the first axis, where the positions stand too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.places = nn.Embedding(97, 32), nn.Embedding(32, 32)
+        self.layer = nn.TransformerEncoderLayer(32, 2, 64, 0.0)
+        self.head = nn.Linear(32, 97)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        length = tokens.shape[0]
+        x = self.table(tokens) + self.places(torch.arange(length))[:, None]
+        hidden = torch.ones(length, length, dtype=torch.bool).triu(1)
+        return self.head(self.layer(x, src_mask=hidden))
+
+
+def test_positions_along_the_first_axis_of_a_model_that_has_time_there() -> None:
+    report = asked(TimeFirst(), "position-axis", inputs=(torch.randint(97, (9, 4)),))
+    assert report.failing == () and "first axis" in report.skipped[0].reason
