@@ -182,3 +182,25 @@ def test_logits_of_a_stream_that_explodes_follow_from_it() -> None:
     report = check(Attending(12.0, nn.Identity), *TOKENS, select=[RULE, "attention-logit-max"])
     assert [one.rule for one in report.failing] == [RULE]
     assert [one.rule for one in report.failing[0].consequences] == ["attention-logit-max"]
+
+
+class Convolved(nn.Module):
+    """A stack of convolutions, whose norms stand behind them, and a pre-norm stack that goes on with it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv1d(8, WIDTH, 3, padding=1)
+        self.convolutions = nn.ModuleList(nn.Conv1d(WIDTH, WIDTH, 3, padding=1) for _ in range(2))
+        self.batch_norms = nn.ModuleList(nn.BatchNorm1d(WIDTH) for _ in range(2))
+        layers = [nn.TransformerEncoderLayer(WIDTH, 4, 96, 0.0, batch_first=True, norm_first=True) for _ in range(3)]
+        self.encoder, self.head = nn.Sequential(*layers, nn.LayerNorm(WIDTH)), nn.Linear(WIDTH, 5)
+
+    def forward(self, signal: Tensor) -> Tensor:
+        x = 5 * self.first(signal)
+        for convolution, norm in zip(self.convolutions, self.batch_norms, strict=True):
+            x = x + norm(convolution(x))
+        return self.head(self.encoder(x.mT).mean(1))
+
+
+def test_convolutions_before_the_stack_are_not_held_against_it() -> None:
+    assert silent(Convolved(), RULE, inputs=(torch.randn(3, 8, 20),)).findings == ()

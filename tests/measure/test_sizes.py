@@ -217,7 +217,8 @@ def test_a_loss_that_does_not_depend_on_the_model_is_said() -> None:
 @pytest.mark.parametrize(
     ("loss", "message"),
     [
-        (lambda logits: logits, r"returned \(6, 13, 97\); expected a tensor with one number"),
+        (lambda logits: logits, r"returned \(6, 13, 97\); expected a tensor with one real number"),
+        (lambda logits: logits.sum().to(torch.complex64), "expected a tensor with one real number"),
         (lambda logits: 3.0, "returned float; expected a tensor"),
         (lambda logits: logits.missing, r"the loss raised AttributeError.*\(6, 13, 97\)"),
     ],

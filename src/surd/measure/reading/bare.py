@@ -5,6 +5,7 @@ from statistics import median
 from torch.autograd.graph import Node
 
 from surd.measure.sites import Bare, Role
+from surd.measure.trace.calls import Projection
 from surd.measure.trace.graph import Stops, walk_back
 from surd.measure.trace.notes import Notes
 
@@ -27,7 +28,7 @@ def read_bare(notes: Notes) -> list[Bare]:
         if met and met <= notes.norms.keys():
             if any(_of_stream(notes, node, stops, streams) for node in met):
                 normed.append(projection)
-        elif met and met <= streams.keys():
+        elif met and met <= streams.keys() and not _convolves(projection):
             bare.append(projection)
     if len(normed) < max(OTHERS, len(bare)):
         return []
@@ -36,6 +37,11 @@ def read_bare(notes: Notes) -> list[Bare]:
         Bare(path=one.where.path, file=one.where.file, line=one.where.line, rms=one.read.rms, usual=usual)
         for one in bare
     ]
+
+
+def _convolves(projection: Projection) -> bool:
+    """Stacks of convolutions have their norms behind each layer, and not before."""
+    return projection.weight is not None and projection.weight.dim() > 2
 
 
 def _joins(node: Node, stops: Stops) -> bool:

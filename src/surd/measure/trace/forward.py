@@ -72,8 +72,8 @@ def _evaluated(loss: Loss, output: Any) -> Tensor:
     except Exception as error:
         shapes = ", ".join(str(tuple(x.shape)) for x in tensors(output))
         raise SurdError(f"the loss raised {raised(error)}. It was given what the model returns: {shapes}") from error
-    if not isinstance(value, Tensor) or value.numel() != 1:
-        raise SurdError(f"the loss returned {_shape(value)}; expected a tensor with one number")
+    if not isinstance(value, Tensor) or value.numel() != 1 or value.is_complex():
+        raise SurdError(f"the loss returned {_shape(value)}; expected a tensor with one real number")
     return value
 
 
